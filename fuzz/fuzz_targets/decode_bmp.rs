@@ -1,7 +1,7 @@
 //! BMP: every mode, and a region gives what the whole gives.
 #![no_main]
 
-use infeed::decode::Format;
+use infeed_codec::decode::Format;
 use infeed_fuzz::one_format;
 use libfuzzer_sys::fuzz_target;
 

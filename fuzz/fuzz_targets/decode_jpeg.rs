@@ -2,7 +2,7 @@
 //! the file with restart markers, whole and damaged, whose regions are decoded by tiles.
 #![no_main]
 
-use infeed::decode::{DctScale, Format};
+use infeed_codec::decode::{DctScale, Format};
 use infeed_fuzz::{LIMITS, prepare, region_equals_whole, same_pixels};
 use infeed_pack::with_restarts;
 use infeed_raw::jpeg_batch::Baseline;

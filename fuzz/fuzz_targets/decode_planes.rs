@@ -2,8 +2,8 @@
 //! gives what the whole gives, and no restored file has other pixels.
 #![no_main]
 
-use infeed::decode::Format;
-use infeed::lossless;
+use infeed_codec::decode::Format;
+use infeed_codec::lossless;
 use infeed_fuzz::{one_format, prepare, same_pixels};
 use libfuzzer_sys::fuzz_target;
 

@@ -1,7 +1,7 @@
 //! PNG without checksums, so that damage reaches the rows: a region gives what the whole gives.
 #![no_main]
 
-use infeed::decode::Format;
+use infeed_codec::decode::Format;
 use infeed_fuzz::one_format;
 use libfuzzer_sys::fuzz_target;
 

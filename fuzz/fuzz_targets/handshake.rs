@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use infeed_feed::wire::VERSION;
 use infeed_feed::wire::channel::UNENCRYPTED;
 use infeed_feed::wire::frame::{self, Kind};
-use infeed_feed::wire::hello::{Fact, Hello, difference, greet, accept_trainer};
+use infeed_feed::wire::hello::{Fact, Hello, accept_trainer, difference, greet};
 use infeed_feed::wire::token::Token;
 use libfuzzer_sys::fuzz_target;
 

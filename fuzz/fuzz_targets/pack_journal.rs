@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use infeed::Pipeline;
 use infeed::pipeline::{MemoryField, SourceSpec};
-use infeed::sample::DType;
+use infeed_core::sample::DType;
 use infeed_fuzz::shards::{crc32c, file};
 use infeed_pack::{PackOptions, Target, pack};
 use libfuzzer_sys::fuzz_target;

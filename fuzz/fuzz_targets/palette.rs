@@ -1,7 +1,7 @@
 //! A palette of any text: every colour that it names is the class that it names.
 #![no_main]
 
-use infeed::transform::Palette;
+use infeed_codec::transform::Palette;
 use infeed_fuzz::shards::file;
 use libfuzzer_sys::fuzz_target;
 

@@ -1,8 +1,8 @@
 //! Arrow IPC files and streams: any bytes give records or an error, and point nowhere outside.
 #![no_main]
 
-use infeed::source::arrow::Arrow;
 use infeed_fuzz::{first_records, input};
+use infeed_source::arrow::Arrow;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

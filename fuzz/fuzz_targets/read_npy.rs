@@ -2,8 +2,8 @@
 #![no_main]
 
 use infeed::pipeline::SourceSpec;
-use infeed::source::npy;
 use infeed_fuzz::shards::{file, read_all, tar};
+use infeed_source::npy;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,8 +1,8 @@
 //! NumPy archives: any bytes give records or an error, within the memory that was asked for.
 #![no_main]
 
-use infeed::source::npz::Npz;
 use infeed_fuzz::{first_records, input};
+use infeed_source::npz::Npz;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -6,11 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use infeed::instances::{CocoMask, clear, segments};
 use infeed::pipeline::SourceSpec;
-use infeed::sample::{Depth, Image, Size};
-use infeed::source::class_names::ClassNames;
-use infeed::source::{Source, read_one};
+use infeed_codec::instances::{CocoMask, clear, segments};
+use infeed_core::sample::{Depth, Image, Size};
+use infeed_source::class_names::ClassNames;
+use infeed_source::{Source, read_one};
 use peak_alloc::PeakAlloc;
 
 use crate::shards::{file, read_all, tar, tfrecord};

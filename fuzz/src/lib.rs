@@ -10,11 +10,13 @@ pub mod shards;
 
 use std::sync::Arc;
 
-use infeed::decode::{ColorMode, DctScale, DecodeError, Decoder, Format, Header, Limits, Request};
-use infeed::exec::budget::BudgetError;
-use infeed::sample::{Image, Region, Size};
-use infeed::source::Source;
-use infeed::store::Blob;
+use infeed_codec::decode::{
+    ColorMode, DctScale, DecodeError, Decoder, Format, Header, Limits, Request,
+};
+use infeed_core::exec::budget::BudgetError;
+use infeed_core::sample::{Image, Region, Size};
+use infeed_source::Source;
+use infeed_source::store::Blob;
 
 /// Passes a result on.
 ///

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use infeed::pipeline::SourceSpec;
-use infeed::source::read_one;
+use infeed_source::read_one;
 use tempfile::TempDir;
 
 /// Records that are read of a shard that claims very many.

@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use infeed::sample::Size;
-use infeed::units::parse_bytes;
+use infeed_core::sample::Size;
+use infeed_core::units::parse_bytes;
 
 /// Share of an Ethernet's bits that carry batches. Of 1538 bytes on the wire for a full frame, TCP
 /// carries 1448.

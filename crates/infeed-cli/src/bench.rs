@@ -9,12 +9,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use infeed::device::SLOTS;
-use infeed::device::busy::UtilisationMonitor;
 use infeed::loader::DecodeBy;
 use infeed::loader::any::{AnyLoader, AnyStep};
 use infeed::loader::device::{DeviceLoader, Placement};
 use infeed::{Loader, Options};
+use infeed_device::SLOTS;
+use infeed_device::busy::UtilisationMonitor;
 use infeed_raw::machine::{peak_rss_bytes, usable_cores};
 
 use crate::cache::CacheArgs;
@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = workers)]
     workers: Option<Workers>,
     /// Memory limit for batches and workers, such as 2GiB
-    #[arg(long, value_name = "BYTES", value_parser = infeed::units::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = infeed_core::units::parse_bytes)]
     memory: Option<u64>,
     #[command(flatten)]
     cache: CacheArgs,

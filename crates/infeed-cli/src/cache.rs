@@ -6,8 +6,8 @@ use std::time::UNIX_EPOCH;
 
 use clap::{Parser, Subcommand};
 use infeed::loader::{CacheLimit, CacheOptions, DiskCacheOptions};
-use infeed::store::{CacheGroup, OtherFiles, list_cache, remove_cached, verify_cache};
-use infeed::units::parse_bytes;
+use infeed_core::units::parse_bytes;
+use infeed_source::store::{CacheGroup, OtherFiles, list_cache, remove_cached, verify_cache};
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
-use infeed::printable::printable_lines;
+use infeed_core::printable::printable_lines;
 
 use crate::error::{CliError, CommandResult};
 #[cfg(feature = "feed")]
@@ -94,7 +94,7 @@ where
     };
     let sink = log::start();
     let outcome = cli.command.run();
-    infeed::log::send_to(sink);
+    infeed_core::log::send_to(sink);
     match outcome {
         Err(CliError::Closed) => CliError::Closed.status(),
         // Listing may end with a part of the files, so success is no success either.

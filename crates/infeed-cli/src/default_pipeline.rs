@@ -1,8 +1,10 @@
 //! Makes a default pipeline from the fields of shards and tables.
 
 use infeed::pipeline::{Layout as Axes, Pipeline, SourceSpec};
-use infeed::sample::{Field, FieldKind, Pixels};
-use infeed::transform::{Normalize, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, ToFloat};
+use infeed_codec::transform::{
+    Normalize, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, ToFloat,
+};
+use infeed_core::sample::{Field, FieldKind, Pixels};
 
 use crate::error::CliError;
 

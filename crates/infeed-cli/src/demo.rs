@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use infeed::sample::Size;
+use infeed_core::sample::Size;
 use infeed_sample::Classification;
 
 use crate::error::{CliError, CommandResult};

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-use infeed::error::with_causes;
-use infeed::printable::printable_lines;
+use infeed_core::error::with_causes;
+use infeed_core::printable::printable_lines;
 
 /// The result of every command.
 pub(crate) type CommandResult = Result<(), CliError>;

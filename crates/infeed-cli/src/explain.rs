@@ -10,13 +10,13 @@ mod recording;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use infeed::device::AnyDevice;
-use infeed::probe;
-use infeed::source::throttle::Throttle;
+use infeed_core::probe;
+use infeed_device::AnyDevice;
 use infeed_explain::report;
 use infeed_explain::{
     Case, Conditions, PlannedMachine, WhatIf, applies, check_id, explain, ledger,
 };
+use infeed_source::throttle::Throttle;
 
 use crate::error::{CliError, CommandResult};
 use crate::interrupt;

@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = args::threads)]
     workers: Option<usize>,
     /// Memory limit for batches and workers, such as 2GiB
-    #[arg(long, value_name = "BYTES", value_parser = infeed::units::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = infeed_core::units::parse_bytes)]
     memory: Option<u64>,
     #[command(flatten)]
     functions: FunctionArgs,

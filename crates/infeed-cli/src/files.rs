@@ -5,11 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use infeed::decode::{Decoder, Header, Limits};
-use infeed::source::left_out::LeftOut;
-use infeed::source::{IMAGE_EXTENSIONS, image_files};
-use infeed::store;
+use infeed_codec::decode::{Decoder, Header, Limits};
 use infeed_raw::file;
+use infeed_source::left_out::LeftOut;
+use infeed_source::{IMAGE_EXTENSIONS, image_files, store};
 
 use crate::error::CliError;
 

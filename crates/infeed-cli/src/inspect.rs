@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use infeed::pipeline::SourceSpec;
-use infeed::source::folder::outside_classes;
-use infeed::source::left_out::LeftOut;
-use infeed::source::pairs::PairFolder;
-use infeed::transform::{Palette, Transform};
+use infeed_codec::transform::{Palette, Transform};
+use infeed_source::folder::outside_classes;
+use infeed_source::left_out::LeftOut;
+use infeed_source::pairs::PairFolder;
 
 use crate::error::{CliError, CommandResult};
 use crate::files::images_below;

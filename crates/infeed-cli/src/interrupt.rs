@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use infeed::stop::Stop;
+use infeed_core::stop::Stop;
 
 /// Exit status that shells report for a program that Ctrl-C ended.
 pub(crate) const STATUS: u8 = 130;

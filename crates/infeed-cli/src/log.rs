@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use infeed::log::{Level, LogSink, send_to};
+use infeed_core::log::{Level, LogSink, send_to};
 
 /// The least important level that is printed. None prints nothing.
 static LEVEL: OnceLock<Option<Level>> = OnceLock::new();

@@ -4,8 +4,8 @@ use std::io::Read as _;
 use std::path::Path;
 
 use infeed::pipeline::MemoryField;
-use infeed::sample::DType;
-use infeed::source::npy::{HEADER_BYTES, NpyHeader, header};
+use infeed_core::sample::DType;
+use infeed_source::npy::{HEADER_BYTES, NpyHeader, header};
 
 use crate::error::CliError;
 use infeed_raw::file;

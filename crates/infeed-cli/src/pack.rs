@@ -8,8 +8,8 @@ use clap::Parser;
 use indicatif::ProgressBar;
 use infeed::pipeline::packed_dataset::PIPELINE;
 use infeed::pipeline::{Pipeline, SourceSpec};
-use infeed::sample::Size;
-use infeed::transform::{CenterCrop, Crop, Resize, Transform};
+use infeed_codec::transform::{CenterCrop, Crop, Resize, Transform};
+use infeed_core::sample::Size;
 use infeed_pack::{
     BAD_LIST, Encoding, Fidelity, PackOptions, PackProgress, PackedDataset, Target as To,
 };
@@ -124,7 +124,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SEED")]
     shuffle: Option<u64>,
     /// Size at which a shard ends
-    #[arg(long, value_name = "BYTES", value_parser = infeed::units::parse_bytes, default_value = "256MB")]
+    #[arg(long, value_name = "BYTES", value_parser = infeed_core::units::parse_bytes, default_value = "256MB")]
     shard_size: u64,
     #[arg(long, help = rows_help(), value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     rows: Option<u64>,

@@ -7,7 +7,7 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Parser;
-use infeed::probe::{PROFILES, Probe, Profile, profile, storage};
+use infeed_core::probe::{PROFILES, Probe, Profile, profile, storage};
 
 use crate::error::{CliError, CommandResult};
 use crate::interrupt;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use infeed::sample::Size;
+use infeed_core::sample::Size;
 use infeed_sample::{
     Classification, Dataset, MAX_PHOTO_CLASSES, MAX_STREET_CLASSES, Segmentation, write_dataset,
 };

@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use infeed::decode::ColorMode;
 use infeed::pipeline::{Layout as Axes, Pipeline, SourceSpec, packed_dataset};
-use infeed::source::formats;
-use infeed::store;
-use infeed::transform::{
+use infeed::{Loader, Options};
+use infeed_codec::decode::ColorMode;
+use infeed_codec::transform::{
     ClassIndex, Normalize, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, ToFloat,
 };
-use infeed::{Loader, Options};
+use infeed_source::{formats, store};
 
 use crate::default_pipeline::{CROP, IMAGENET_MEAN, IMAGENET_STD};
 use crate::error::CliError;

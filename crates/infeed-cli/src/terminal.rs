@@ -6,9 +6,9 @@ use std::io::{self, Write as _};
 use std::time::{Duration, SystemTime};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use infeed::printable::{printable_json, printable_lines, printable_page};
-use infeed::units::format_bytes;
-pub(crate) use infeed::units::format_seconds as human_seconds;
+use infeed_core::printable::{printable_json, printable_lines, printable_page};
+use infeed_core::units::format_bytes;
+pub(crate) use infeed_core::units::format_seconds as human_seconds;
 
 use crate::error::CliError;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use infeed::loader::digest::{Digest, DigestScope};
 use infeed::loader::verify::{StepDifference, VerifyOptions, VerifyReference, VerifyReport};
-use infeed::sample::RecordId;
+use infeed_core::sample::RecordId;
 use schemars::JsonSchema;
 use serde::Serialize;
 

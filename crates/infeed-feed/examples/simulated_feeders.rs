@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use infeed::Pipeline;
-use infeed::source::throttle::{Throttle, ThrottledSource};
 use infeed_feed::{FeedOptions, serve_over};
+use infeed_source::throttle::{Throttle, ThrottledSource};
 
 /// Memory budget in bytes of each feeder, for a few batches.
 const MEMORY: u64 = 80 << 20;

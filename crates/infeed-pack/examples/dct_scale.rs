@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use infeed::Options;
-use infeed::batch::Array;
-use infeed::counters::Stage;
 use infeed::pipeline::{Pipeline, SourceSpec};
-use infeed::sample::{Depth, Image, Size};
-use infeed::transform::{CenterCrop, RandomResizedCrop, Resize};
 use infeed_codec::quality::psnr;
+use infeed_codec::transform::{CenterCrop, RandomResizedCrop, Resize};
+use infeed_core::batch::Array;
+use infeed_core::counters::Stage;
+use infeed_core::sample::{Depth, Image, Size};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args_os().skip(1);

@@ -9,9 +9,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use infeed::decode::{ColorMode, Decoder, Format, Header, Limits, Request};
-use infeed::sample::{Image, Region};
-use infeed::transform::{RandomResizedCrop, Rng, Step, Transform};
+use infeed_codec::decode::{ColorMode, Decoder, Format, Header, Limits, Request};
+use infeed_codec::transform::{RandomResizedCrop, Rng, Step, Transform};
+use infeed_core::sample::{Image, Region};
 use infeed_pack::with_restarts;
 use infeed_raw::machine::thread_cpu_time;
 

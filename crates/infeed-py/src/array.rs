@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use infeed::Values;
-use infeed::sample::DType;
+use infeed_core::sample::DType;
 use infeed_raw::dlpack::{DataType, Tensor};
 use infeed_raw::python::dlpack_capsule;
 use pyo3::exceptions::PyBufferError;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use infeed::Batch;
-use infeed::batch::PADDING;
-use infeed::source::Source;
+use infeed_core::batch::PADDING;
+use infeed_source::Source;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

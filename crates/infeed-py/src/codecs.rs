@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 
-use infeed::decode::{ColorMode, DecodeError, Decoder, Limits, Request};
-use infeed::lossless;
-use infeed::sample::Image;
+use infeed_codec::decode::{ColorMode, DecodeError, Decoder, Limits, Request};
+use infeed_codec::lossless;
+use infeed_core::sample::Image;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;

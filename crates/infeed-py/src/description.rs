@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use infeed::Pipeline;
-use infeed::batch::ColumnKind;
-use infeed::parse_problem::in_words;
 use infeed::pipeline::Handle;
-use infeed::source::Source as _;
-use infeed::source::folder::{Folder, FolderOptions, Labels};
-use infeed::transform::Transform;
+use infeed_codec::transform::Transform;
+use infeed_core::batch::ColumnKind;
+use infeed_core::parse_problem::in_words;
 use infeed_raw::python::BufferView;
+use infeed_source::Source as _;
+use infeed_source::folder::{Folder, FolderOptions, Labels};
 use pyo3::Borrowed;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -117,7 +117,7 @@ pub(crate) fn describe(
 ) -> PyResult<Vec<ColumnDescription>> {
     let pipeline = parse(py, description)?;
     let columns = wait_for(py, move || pipeline.describe(&handles.0))?;
-    let describe = |column: infeed::batch::ColumnSpec| match column.kind {
+    let describe = |column: infeed_core::batch::ColumnSpec| match column.kind {
         ColumnKind::Fixed { dtype, shape } => {
             let shape = shape.into_iter().map(Some).collect();
             (column.name, "array", Some(dtype.name()), Some(shape))

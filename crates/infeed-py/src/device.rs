@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use infeed::batch::Values;
-use infeed::device::AnyDevice;
-use infeed::device::any::AnyQueue;
-use infeed::device::ring::{DeviceArray as OnDevice, DeviceBatch, RingStats};
 use infeed::loader::DecodeBy;
 use infeed::loader::any::AnyLoader;
 use infeed::loader::device::{Placement, PlacementState};
 use infeed::{Batch, Error};
+use infeed_core::batch::Values;
+use infeed_device::AnyDevice;
+use infeed_device::any::AnyQueue;
+use infeed_device::ring::{DeviceArray as OnDevice, DeviceBatch, RingStats};
 use infeed_raw::cuda::{Consumer, Queue};
 use infeed_raw::dlpack::Tensor;
 use infeed_raw::host::HostBytes;

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use infeed::Error;
-use infeed::device::any::{AnyMemory, AnyQueue};
-use infeed::device::ring::Ring;
-use infeed::device::{AnyDevice, Cuda, Device};
 use infeed::loader::device::{DeviceLoader, PartsStep};
 use infeed::loader::targets::{FilledTargets, IntoStep};
-use infeed::sample::DType;
+use infeed_core::sample::DType;
+use infeed_device::any::{AnyMemory, AnyQueue};
+use infeed_device::ring::Ring;
+use infeed_device::{AnyDevice, Cuda, Device};
 use infeed_raw::cuda::Queue;
 use infeed_raw::foreign::{ForeignTensor, TensorLocation};
 use infeed_raw::python::stream_from;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use infeed::device::check::{self, CheckPlan, Finding};
-use infeed::device::{any, cuda};
+use infeed_device::check::{self, CheckPlan, Finding};
+use infeed_device::{any, cuda};
 use pyo3::prelude::*;
 use serde_json::json;
 

@@ -44,7 +44,7 @@ fn main(py: Python<'_>, argv: Vec<String>) -> u8 {
 /// Parses a size in bytes, such as "2GiB". Raises ValueError for other text.
 #[pyfunction]
 fn parse_bytes(text: &str) -> PyResult<u64> {
-    infeed::units::parse_bytes(text).map_err(PyValueError::new_err)
+    infeed_core::units::parse_bytes(text).map_err(PyValueError::new_err)
 }
 
 /// The engine, compiled.
@@ -101,10 +101,10 @@ mod _core {
 
     /// Version of the order function.
     #[pymodule_export]
-    const ORDER: &str = infeed::order::ORDER;
+    const ORDER: &str = infeed_core::order::ORDER;
     /// Default number of batch slots on a device.
     #[pymodule_export]
-    const SLOTS: usize = infeed::device::SLOTS;
+    const SLOTS: usize = infeed_device::SLOTS;
     #[allow(non_upper_case_globals)]
     #[pymodule_export]
     const __version__: &str = env!("CARGO_PKG_VERSION");

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use infeed::log::{self, Level};
+use infeed_core::log::{self, Level};
 use pyo3::prelude::*;
 
 /// Capacity of the queue in messages. A new message replaces the oldest one when the queue is full.

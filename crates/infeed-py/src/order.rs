@@ -1,6 +1,6 @@
 //! The order of records, for other loaders.
 
-use infeed::order::Order;
+use infeed_core::order::Order;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

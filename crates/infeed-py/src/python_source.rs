@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use infeed::parse_problem::in_words;
 use infeed::pipeline::FieldSpec;
-use infeed::source::Source;
-use infeed::source::batches::Batches;
-use infeed::source::columns::ColumnRequest;
+use infeed_core::parse_problem::in_words;
 use infeed_raw::arrow::record_batches;
+use infeed_source::Source;
+use infeed_source::batches::Batches;
+use infeed_source::columns::ColumnRequest;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use infeed::error::Cause;
+use infeed_core::error::Cause;
 use pyo3::prelude::*;
 
 /// An exception of a user's function: the last line of the traceback, and the whole traceback.

@@ -7,5 +7,5 @@ use pyo3::prelude::*;
 /// Sets the folder of the cache and its limit in bytes; None uses the environment variables.
 #[pyfunction]
 pub(crate) fn set_cache(folder: Option<PathBuf>, bytes: u64) {
-    infeed::store::set_cache(folder.as_deref(), bytes);
+    infeed_source::store::set_cache(folder.as_deref(), bytes);
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use infeed::Error;
-use infeed::stop::Stop;
+use infeed_core::stop::Stop;
 use pyo3::prelude::*;
 
 use crate::log;

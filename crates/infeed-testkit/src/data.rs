@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use infeed::batch::Column;
-use infeed::sample::{Depth, Image, Size};
 use infeed::{Batch, Loader, Options, Pipeline, Values};
+use infeed_core::batch::Column;
+use infeed_core::sample::{Depth, Image, Size};
 use infeed_sample::{Subsampling, jpeg, png};
 use tempfile::TempDir;
 
@@ -21,7 +21,7 @@ pub fn picture(seed: u64, height: u32, width: u32) -> Image {
     image.reset(Size { height, width }, 3, Depth::U8);
     let mut state = seed;
     for (at, byte) in image.data.iter_mut().enumerate() {
-        state = infeed::random::mix(state.wrapping_add(at as u64));
+        state = infeed_core::random::mix(state.wrapping_add(at as u64));
         let gradient = (at / 3 % width as usize) * 160 / width as usize;
         *byte = (gradient + (state % 96) as usize) as u8;
     }

@@ -3,18 +3,18 @@
 
 use std::error::Error;
 
-use infeed::batch::{Batcher, ColumnKind, ColumnSpec, RowCell};
-use infeed::decode::{ColorMode, Decoder, Limits, Request};
 use infeed::pipeline::{Layout, SourceSpec};
-use infeed::sample::{DType, Image, Size};
-use infeed::source::folder::{Folder, FolderOptions, Labels};
-use infeed::source::{Source, read_one};
-use infeed::transform::{
+use infeed::{Options, Pipeline};
+use infeed_codec::decode::{ColorMode, Decoder, Limits, Request};
+use infeed_codec::transform::{
     Normalize, PixelView, RandomResizedCrop, Rng, Step, Transform, TransformScratch,
 };
-use infeed::{Options, Pipeline};
+use infeed_core::batch::{Batcher, ColumnKind, ColumnSpec, RowCell};
+use infeed_core::sample::{DType, Image, Size};
 use infeed_raw::simd;
 use infeed_sample::{Classification, write_dataset};
+use infeed_source::folder::{Folder, FolderOptions, Labels};
+use infeed_source::{Source, read_one};
 
 const SEED: u64 = 0;
 const SIDE: u32 = 224;

@@ -8,8 +8,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use infeed::source::throttle::{Throttle, ThrottledSource};
 use infeed::{Options, Pipeline};
+use infeed_source::throttle::{Throttle, ThrottledSource};
 
 /// Warm-up time if no tuning has to settle.
 const WARM_UP: Duration = Duration::from_secs(2);

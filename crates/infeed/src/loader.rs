@@ -1,5 +1,7 @@
 //! A running pipeline: batches, epochs, statistics, close.
 
+// Other crates of the engine use what is hidden here; programs do not.
+#[doc(hidden)]
 pub mod any;
 mod assemble;
 mod bad_records;
@@ -16,6 +18,7 @@ pub(crate) mod divide;
 mod failure;
 mod fetched_records;
 pub(crate) mod function_outputs;
+#[doc(hidden)]
 pub mod losses;
 mod options;
 mod placement;
@@ -23,12 +26,14 @@ pub(crate) mod preview;
 mod record_needs;
 mod records;
 mod register;
+#[doc(hidden)]
 pub mod remote;
 mod reservation;
 pub(crate) mod resources;
 mod resume;
 mod rules;
 mod run_digest;
+#[doc(hidden)]
 pub mod run_record;
 mod running;
 mod schedule;
@@ -43,13 +48,15 @@ mod whole_groups;
 mod window;
 
 pub use crate::plan::device::DecodeBy;
-pub use cache::{
-    CacheLimit, CacheOptions, DecodedCache, DecodedCacheStats, DiskCacheOptions, DiskCacheStats,
-};
+#[doc(hidden)]
+pub use cache::DecodedCache;
+pub use cache::{CacheLimit, CacheOptions, DecodedCacheStats, DiskCacheOptions, DiskCacheStats};
 pub use consume::Step;
+#[doc(hidden)]
 pub use failure::sample_error;
 pub use fetched_records::BadRecord;
 pub use options::Options;
+#[doc(hidden)]
 pub use reservation::unreserved_memory_bytes;
 pub use rules::OnError;
 pub use running::Loader;

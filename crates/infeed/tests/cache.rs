@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use infeed::random::mix;
-use infeed::store::{self, Blob};
+use infeed_core::random::mix;
+use infeed_source::store::{self, Blob};
 use infeed_testkit::hub::HubServer;
 use infeed_testkit::server::{RequestKind, Server};
 

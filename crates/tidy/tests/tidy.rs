@@ -290,6 +290,20 @@ fn crates_depend_on_lower_crates_only() {
 }
 
 #[test]
+fn the_engine_lists_what_it_shows_of_other_crates() {
+    let text = fs::read_to_string(crates().join("infeed/src/lib.rs")).expect("a file");
+    let lower_case: Vec<&str> = text
+        .split(';')
+        .filter_map(|statement| statement.split_once("pub use infeed_"))
+        .flat_map(|(_, path)| path.split(['{', '}', ',', '\n']))
+        .filter_map(|path| path.trim().rsplit("::").next())
+        .filter(|name| name.starts_with(|first: char| !first.is_ascii_uppercase()))
+        .collect();
+    // Functions. A module or `*` would show every name in it.
+    assert_eq!(lower_case, ["read_one", "configure", "set_cache"]);
+}
+
+#[test]
 fn the_engine_knows_no_network() {
     let manifest = fs::read_to_string(crates().join("infeed/Cargo.toml")).expect("a manifest");
     for name in ["ring", "rustls", "tokio", "reqwest"] {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use infeed::device::RingStats;
 use infeed::loader::device::PlacementState;
 use infeed::loader::remote::RemoteWorkerStats;
 use infeed::loader::{BadRecord, DecodedCacheStats};
+use infeed_device::RingStats;
 use infeed_explain::{StageCost, stage_costs};
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use infeed::Stats;
-use infeed::device::RingStats;
-use infeed::device::busy::Utilisation;
 use infeed::loader::BadRecord;
 use infeed::loader::device::PlacementState;
+use infeed_device::RingStats;
+use infeed_device::busy::Utilisation;
 
 use crate::terminal::{human_bytes, human_seconds};
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use infeed::Pipeline;
-use infeed::store;
 use infeed_explain::{self as explain, AppliedRemedy, Case, Explanation, ledger, remedy};
 use infeed_pack::BAD_LIST;
+use infeed_source::store;
 
 use super::options::Args;
 use super::output::say;

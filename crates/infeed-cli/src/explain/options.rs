@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::Parser;
 use infeed::loader::DecodeBy;
-use infeed::probe;
+use infeed_core::probe;
 use infeed_explain::DescribedStorage;
 
 use crate::args;
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = args::threads)]
     pub(super) io_threads: Option<usize>,
     /// Memory limit for batches and workers, such as 2GiB
-    #[arg(long, value_name = "BYTES", value_parser = infeed::units::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = infeed_core::units::parse_bytes)]
     pub(super) memory: Option<u64>,
     /// Treatment of bad records
     #[arg(long, value_enum, default_value_t = OnBadRecord::Stop)]

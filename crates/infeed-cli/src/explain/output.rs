@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use infeed::printable::printable;
+use infeed_core::printable::printable;
 use infeed_explain::Explanation;
 
 use crate::error::{CliError, CommandResult};

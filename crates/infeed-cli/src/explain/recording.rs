@@ -2,8 +2,8 @@
 
 use std::io::IsTerminal;
 
-use infeed::store;
 use infeed_explain::{Recording, report};
+use infeed_source::store;
 
 use super::options::Args;
 use super::output::write_report;

@@ -8,11 +8,11 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use infeed::decode::{ColorMode, Decoder, ImageFrame, Limits, Loss, Request};
-use infeed::sample::{Depth, Image, Size};
-use infeed::store;
-use infeed::transform::Palette;
+use infeed_codec::decode::{ColorMode, Decoder, ImageFrame, Limits, Loss, Request};
+use infeed_codec::transform::Palette;
+use infeed_core::sample::{Depth, Image, Size};
 use infeed_raw::machine::usable_cores;
+use infeed_source::store;
 
 use crate::error::CliError;
 use crate::files::{read, spread};
@@ -225,7 +225,7 @@ impl<'a> Checker<'a> {
 
     /// Decodes a file; returns its size and orientation as displayed.
     fn decode(&mut self, at: usize, bytes: &[u8]) -> Result<ImageFrame, String> {
-        let text = |error: infeed::decode::DecodeError| error.to_string();
+        let text = |error: infeed_codec::decode::DecodeError| error.to_string();
         let limits = Limits::default();
         let header = self.decoder.header(bytes, self.orient, &limits);
         let header = header.map_err(text)?;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use infeed::order::mixing::{BatchVariety, Variety};
 use infeed::pipeline::MemoryField;
-use infeed::sample::{DType, Size};
-use infeed::source::left_out::LeftOut;
+use infeed_core::order::mixing::{BatchVariety, Variety};
+use infeed_core::sample::{DType, Size};
+use infeed_source::left_out::LeftOut;
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -7,11 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use infeed::fields::BoxCheck;
-use infeed::order::mixing::BatchVariety;
-use infeed::sample::{DType, Field, FieldKind, Pixels, Record};
-use infeed::source::walk::{Claims, WalkBudget};
-use infeed::source::{Source, damage_error};
+use infeed_core::order::mixing::BatchVariety;
+use infeed_core::sample::{DType, Field, FieldKind, Pixels, Record};
 use infeed_raw::machine::usable_cores;
+use infeed_source::walk::{Claims, WalkBudget};
+use infeed_source::{Source, damage_error};
 
 use super::check::{Checker, FolderCheck, MaskContents};
 use super::report::{RecordSummary, Report};

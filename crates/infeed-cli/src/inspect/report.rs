@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use infeed::order::mixing::BatchVariety;
 use infeed::pipeline::MemoryField;
-use infeed::printable::printable;
-use infeed::sample::Size;
-use infeed::source::left_out::LeftOut;
+use infeed_core::order::mixing::BatchVariety;
+use infeed_core::printable::printable;
+use infeed_core::sample::Size;
+use infeed_source::left_out::LeftOut;
 
 use super::check::{FolderCheck, TurnedFile};
 use crate::terminal::human_bytes;
@@ -82,7 +82,9 @@ impl Report {
             }
         }
         for field in &self.arrays {
-            let dtype = field.dtype.map_or("bytes", infeed::sample::DType::name);
+            let dtype = field
+                .dtype
+                .map_or("bytes", infeed_core::sample::DType::name);
             let (name, records) = (&field.name, field.records.unwrap_or(0));
             lines.push(format!(
                 "{name:<11} {} {dtype}, {records} of {:?}",

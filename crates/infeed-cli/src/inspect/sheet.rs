@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use infeed::batch::Batch;
 use infeed::pipeline::{BoxesSpec, Layout, PointsSpec};
-use infeed::sample::{DType, Depth, FieldKind, Image, Size};
-use infeed::transform::{Palette, Transform};
 use infeed::{Array, OnError, Options, Values};
+use infeed_codec::transform::{Palette, Transform};
+use infeed_core::batch::Batch;
+use infeed_core::sample::{DType, Depth, FieldKind, Image, Size};
 
 use super::glyphs;
 use crate::error::CliError;
@@ -90,7 +90,7 @@ struct Painter {
 impl Painter {
     fn new(
         target: &Target,
-        fields: &[infeed::sample::Field],
+        fields: &[infeed_core::sample::Field],
         classes: Option<&[String]>,
     ) -> Result<Painter, CliError> {
         let of_kind = |wanted: fn(&FieldKind) -> bool| {
@@ -436,11 +436,11 @@ fn list_of<'a>(batch: &'a Batch, name: &str, row: usize) -> Option<RowList<'a>> 
 }
 
 /// Returns whether image fields hold pixels in a batch.
-fn can_show(target: &Target, fields: &[infeed::sample::Field]) -> bool {
-    let encoded = |field: &infeed::sample::Field| {
+fn can_show(target: &Target, fields: &[infeed_core::sample::Field]) -> bool {
+    let encoded = |field: &infeed_core::sample::Field| {
         matches!(
             field.kind,
-            FieldKind::Image(infeed::sample::Pixels::Encoded)
+            FieldKind::Image(infeed_core::sample::Pixels::Encoded)
         )
     };
     target.pipeline.decode.is_some() || !fields.iter().any(encoded)

@@ -1,6 +1,6 @@
 //! The measurements as JSON.
 
-use infeed::probe::{Machine, Profile, StorageRates};
+use infeed_core::probe::{Machine, Profile, StorageRates};
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use infeed::probe::{PROFILES, Probe, Profile, Reads, StorageProfile, StorageRates};
-use infeed::units::format_bytes_per_s;
+use infeed_core::probe::{PROFILES, Probe, Profile, Reads, StorageProfile, StorageRates};
+use infeed_core::units::format_bytes_per_s;
 
 use crate::terminal::{ago, human_bytes, human_seconds};
 

@@ -10,7 +10,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use infeed::batch::Column;
 use infeed::function::{
     CallCost, DrawKey, Function, FunctionFailure, RunningFunction, ValueSink, ValueSpec,
 };
@@ -19,6 +18,7 @@ use infeed::loader::digest::{Digest, DigestScope};
 use infeed::loader::verify::{VerifyOptions, VerifyReference};
 use infeed::pipeline::{Handle, Tail};
 use infeed::{Error, Loader, OnError, Options, Pipeline, Values};
+use infeed_core::batch::Column;
 use serde_json::{Value, json};
 
 use crate::{infeed, stderr};

@@ -139,11 +139,11 @@ fn a_pair_of_unequal_size_that_orient_makes_equal_names_it() {
     turned_photos(&images);
     fs::create_dir(&masks).unwrap();
     for (name, height, width) in [("a", 19, 23), ("b", 23, 19), ("c", 19, 23)] {
-        let mut mask = infeed::sample::Image::default();
+        let mut mask = infeed_core::sample::Image::default();
         mask.reset(
-            infeed::sample::Size { height, width },
+            infeed_core::sample::Size { height, width },
             1,
-            infeed::sample::Depth::U8,
+            infeed_core::sample::Depth::U8,
         );
         let file = infeed_sample::png(&mask).unwrap();
         fs::write(masks.join(format!("{name}.png")), file).unwrap();

@@ -16,7 +16,7 @@ use crate::{infeed, json, photos, stderr, stdout};
 fn record(dir: &Path) -> String {
     let pipeline = Pipeline::new(SourceSpec::folder(photos(dir, 12)))
         .decode()
-        .transform(infeed::transform::RandomResizedCrop::new(24))
+        .transform(infeed_codec::transform::RandomResizedCrop::new(24))
         .batch(4);
     let loader = pipeline.open(&Options::default()).unwrap();
     let loader = Arc::new(AnyLoader::from(loader));

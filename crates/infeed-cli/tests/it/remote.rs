@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use infeed::Pipeline;
 use infeed::pipeline::SourceSpec;
-use infeed::transform::CenterCrop;
+use infeed_codec::transform::CenterCrop;
 use infeed_testkit::server::{RequestFault, RequestKind, Server};
 
 use crate::{SECONDS, json, names_a_limit, photos, stderr, stdout, streets};

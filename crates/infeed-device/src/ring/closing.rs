@@ -93,7 +93,7 @@ impl<D: Device> Drop for Ring<D> {
             // The streams still have commands, which may never finish.
             Ok(false) => {}
             Err(error) => {
-                tracing::debug!(target: "infeed::device", "at the end: {}", error.chain());
+                tracing::debug!(target: "infeed_device", "at the end: {}", error.chain());
             }
         }
     }

@@ -147,7 +147,7 @@ impl<D: Device> RingDecoders<D> {
                     continue;
                 };
                 tracing::debug!(
-                    target: "infeed::device",
+                    target: "infeed_device",
                     "row {}, decoded on the host: {}", file.row, rejected.why
                 );
                 let pixels = self.on_host(part(&file.at).as_ref(), &file.position);

@@ -214,7 +214,7 @@ impl<D: Device> RingState<D> {
         std::mem::forget(self.device.clone());
         if !std::mem::replace(&mut *sync::lock(&self.leaked), true) {
             tracing::warn!(
-                target: "infeed::device",
+                target: "infeed_device",
                 "closing {}: consumers did not release its batches within {:?}; their memory stays \
                  allocated until the process ends",
                 self.name,

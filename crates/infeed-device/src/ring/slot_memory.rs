@@ -53,7 +53,7 @@ impl<D: Device> Ring<D> {
             TakenSlot::Make(overflow) => {
                 if overflow && shared.slots.counts().overflow == 1 {
                     tracing::warn!(
-                        target: "infeed::device",
+                        target: "infeed_device",
                         "the consumer holds all {} batches of {}; the loader allocates memory for \
                          more. Drop batches after their step, or copy the data to keep",
                         self.settings.slots,
@@ -167,7 +167,7 @@ impl<D: Device> Ring<D> {
         let (sent, _) = *sync::lock(&self.counted);
         if sent >= SETTLED {
             tracing::debug!(
-                target: "infeed::device",
+                target: "infeed_device",
                 "allocated {bytes} bytes on {} at batch {sent}",
                 self.shared.name
             );

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use infeed::pipeline::{MemoryField, Pipeline, SourceSpec};
-use infeed::sample::DType;
-use infeed::source::throttle::Throttle;
-use infeed::transform::{
+use infeed::{Error, OnError, Options};
+use infeed_codec::transform::{
     ClassIndex, ColorJitter, Crop, Jitter, Normalize, OneHot, RandomErasing, RandomHorizontalFlip,
     RandomResizedCrop, Resize, ToFloat,
 };
-use infeed::{Error, OnError, Options};
+use infeed_core::sample::DType;
 use infeed_explain::{
     Case, Conditions, Explanation, Limit, PlannedMachine, apply, explain, remedy,
 };
+use infeed_source::throttle::Throttle;
 
 use crate::data;
 

@@ -4,11 +4,11 @@
 use std::fs;
 use std::path::Path;
 
-use infeed::device::AnyDevice;
 use infeed::loader::DecodeBy;
 use infeed::pipeline::SourceSpec;
-use infeed::transform::{CenterCrop, Normalize, RandomResizedCrop};
 use infeed::{Options, Pipeline};
+use infeed_codec::transform::{CenterCrop, Normalize, RandomResizedCrop};
+use infeed_device::AnyDevice;
 use infeed_explain::{
     Case, Conditions, DecodingRate, DecodingReport, DeviceOrigin, Explanation, Limit, Split,
     explain,

@@ -4,16 +4,16 @@
 use std::path::Path;
 use std::time::Duration;
 
-use infeed::device::AnyDevice;
 use infeed::loader::device::Placement;
 use infeed::pipeline::SourceSpec;
-use infeed::source::throttle::Throttle;
-use infeed::transform::{Filter, Normalize, RandomResizedCrop};
 use infeed::{Options, Pipeline};
+use infeed_codec::transform::{Filter, Normalize, RandomResizedCrop};
+use infeed_device::AnyDevice;
 use infeed_explain::{
     Case, Conditions, DeviceOrigin, Explanation, Limit, PlacementRate, PlacementReport,
     PlannedMachine, Split, explain, running_on,
 };
+use infeed_source::throttle::Throttle;
 
 use crate::data;
 
@@ -344,7 +344,7 @@ fn bound_by_its_bus(is_named: bool) -> Explanation {
     let pipeline = photos(root.path());
     // 6.9 kB take 34.6 ms over this bus.
     let device = AnyDevice::open("sim:bandwidth=2e5,latency=1us").expect("a device");
-    let stream = infeed::device::Device::stream(&device).expect("a stream");
+    let stream = infeed_device::Device::stream(&device).expect("a stream");
     let loader = pipeline
         .open_on(device, Placement::Device, 3, &[], &Options::default())
         .expect("opens");

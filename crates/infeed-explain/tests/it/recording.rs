@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use infeed::loader::any::{AnyLoader, AnyStep};
 use infeed::pipeline::{Pipeline, SourceSpec};
-use infeed::random::hash;
-use infeed::transform::RandomResizedCrop;
 use infeed::{Error, OnError, Options};
+use infeed_codec::transform::RandomResizedCrop;
+use infeed_core::random::hash;
 use infeed_explain::{
     DurationSummary, LoopTotals, ProcessorLoad, Recorder, Recording, RecordingOptions,
     WatchRecorder, WatchedLoop, report, running,

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use infeed::{Error, store};
+use infeed::Error;
+use infeed_source::store;
 use infeed_testkit::server::Server;
 use tempfile::TempDir;
 

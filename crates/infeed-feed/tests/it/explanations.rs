@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use infeed::pipeline::{Handle, MemoryField};
-use infeed::sample::DType;
+use infeed_core::sample::DType;
 use infeed_explain::{
     Case, Conditions, Explanation, FeederOrigin, Limit, NetworkOrigin, apply, explain, remedy,
     running,

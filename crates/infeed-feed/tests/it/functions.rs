@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use infeed::batch::{Column, Values};
 use infeed::function::{
     CallCost, DrawKey, Function, FunctionFailure, FunctionIdentity, FunctionScope, RunningFunction,
     ValueSink, ValueSpec,
 };
 use infeed::pipeline::{BoundFunction, FunctionSpec, Handle};
-use infeed::sample::DType;
 use infeed::{Error, OnError};
+use infeed_core::batch::{Column, Values};
+use infeed_core::sample::DType;
 
 use super::*;
 use crate::data::photos;

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use infeed::loader::remote::RemoteWorkerStats;
 use infeed::pipeline::SourceSpec;
-use infeed::transform::{Normalize, RandomHorizontalFlip, RandomResizedCrop};
 use infeed::{Batch, Loader, Options, Pipeline};
+use infeed_codec::transform::{Normalize, RandomHorizontalFlip, RandomResizedCrop};
 use infeed_feed::wire::token::Token;
 use infeed_feed::{FeedOptions, Feeder, Feeders, Local, serve};
 use infeed_testkit::data;

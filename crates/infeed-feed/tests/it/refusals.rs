@@ -43,7 +43,7 @@ fn differences_between_trainer_and_feeder_are_named_when_the_pipeline_opens() {
     let text = open_error(
         &base
             .clone()
-            .transform(infeed::transform::RandomErasing::new(0.5)),
+            .transform(infeed_codec::transform::RandomErasing::new(0.5)),
         &options,
     );
     assert!(text.contains("`description` differs"), "{text}");

@@ -4,11 +4,11 @@
 use std::fs;
 
 use infeed::loader::digest::DigestScope;
-use infeed::order::partition::Tail;
 use infeed::pipeline::SourceSpec;
-use infeed::sample::DType;
-use infeed::transform::{CenterCrop, MixUp, OneHot, Resize};
 use infeed::{Batch, OnError, Options, Pipeline};
+use infeed_codec::transform::{CenterCrop, MixUp, OneHot, Resize};
+use infeed_core::order::partition::Tail;
+use infeed_core::sample::DType;
 use infeed_feed::Local;
 
 use super::*;
@@ -277,8 +277,8 @@ fn a_restarted_trainer_resumes_with_the_same_feeder() {
 
 #[test]
 fn rows_for_a_device_arrive_as_bytes_and_become_the_same_floats() {
-    use infeed::device::sim::{Sim, SimConfig};
     use infeed::loader::device::Placement;
+    use infeed_device::sim::{Sim, SimConfig};
 
     let root = photos(24);
     let pipeline = Pipeline::new(SourceSpec::folder(root.path()))

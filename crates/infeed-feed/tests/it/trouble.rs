@@ -109,7 +109,7 @@ fn killed_feeders_lose_no_batch_and_repeat_none() {
             };
             let loader = open(&pipeline, &with_short_deadline(hosts, local));
             let places: Vec<usize> = (0..killed as u64)
-                .map(|n| (infeed::random::hash(&[seed, n]) % 30) as usize)
+                .map(|n| (infeed_core::random::hash(&[seed, n]) % 30) as usize)
                 .collect();
             let mut found = Vec::new();
             while found.len() < expected.len() {

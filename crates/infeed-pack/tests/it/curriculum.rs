@@ -7,9 +7,9 @@ use std::path::Path;
 use bytes::Bytes;
 use infeed::loader::LoaderState;
 use infeed::pipeline::{Class, Handle, MemoryField, MixPart, RecordFilter, SourceSpec, Weights};
-use infeed::sample::DType;
-use infeed::transform::RandomResizedCrop;
 use infeed::{Loader, OnError, Options, Pipeline};
+use infeed_codec::transform::RandomResizedCrop;
+use infeed_core::sample::DType;
 use infeed_pack::{PackOptions, Target, pack};
 
 use crate::data::{epoch, photo, photos};

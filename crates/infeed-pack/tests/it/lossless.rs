@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use infeed::error::Error;
 use infeed::pipeline::{Pipeline, SourceSpec};
-use infeed::transform::{CenterCrop, RandomHorizontalFlip, RandomResizedCrop};
+use infeed_codec::transform::{CenterCrop, RandomHorizontalFlip, RandomResizedCrop};
+use infeed_core::error::Error;
 use infeed_pack::{Encoding, PackOptions, PackedDataset, Target, pack};
 use infeed_sample::{Subsampling, jpeg, png};
 use tempfile::TempDir;

@@ -4,15 +4,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use infeed::decode::{ColorMode, Decoder, Limits, Request};
 use infeed::pipeline::{BoxesSpec, Decode, Pipeline, SourceSpec};
-use infeed::sample::{FieldKind, Image};
-use infeed::source::read_one;
-use infeed::transform::{
+use infeed_codec::decode::{ColorMode, Decoder, Limits, Request};
+use infeed_codec::transform::{
     BoxFormat, PixelView, RandomHorizontalFlip, Resize, Rng, Transform, TransformScratch,
 };
+use infeed_core::sample::{FieldKind, Image};
 use infeed_pack::Target;
 use infeed_sample::png;
+use infeed_source::read_one;
 use tempfile::TempDir;
 
 use crate::data;

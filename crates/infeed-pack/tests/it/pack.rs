@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use infeed::decode::{ColorMode, Decoder, Limits, Request};
-use infeed::error::Error;
 use infeed::pipeline::{Decode, MemoryField, Pipeline, SourceSpec};
-use infeed::sample::{DType, Depth, Image, Size};
-use infeed::source::class_names::ClassNames;
-use infeed::transform::{CenterCrop, ClassIndex, Crop, CropPosition, Pad, RandomCrop, Resize};
+use infeed_codec::decode::{ColorMode, Decoder, Limits, Request};
+use infeed_codec::transform::{
+    CenterCrop, ClassIndex, Crop, CropPosition, Pad, RandomCrop, Resize,
+};
+use infeed_core::error::Error;
+use infeed_core::sample::{DType, Depth, Image, Size};
 use infeed_pack::{Encoding, MANIFEST, PackOptions, PackedDataset, Target, pack};
 use infeed_sample::png;
+use infeed_source::class_names::ClassNames;
 use tempfile::TempDir;
 
 use crate::data;

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use infeed::error::Error;
-use infeed::order::window::Groups;
 use infeed::pipeline::{Handle, Pipeline, SourceSpec};
-use infeed::sample::{Field, RecordId};
-use infeed::source::{Admission, Read, ReadError, Sink, Source};
-use infeed::transform::CenterCrop;
+use infeed_codec::transform::CenterCrop;
+use infeed_core::error::Error;
+use infeed_core::order::window::Groups;
+use infeed_core::sample::{Field, RecordId};
 use infeed_pack::{PackOptions, PackedDataset, Target, pack};
+use infeed_source::{Admission, Read, ReadError, Sink, Source};
 use tempfile::TempDir;
 
 use crate::data;

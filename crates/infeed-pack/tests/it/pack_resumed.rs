@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use bytes::Bytes;
-use infeed::error::Error;
-use infeed::order::window::Groups;
 use infeed::pipeline::{Handle, MemoryField, Pipeline, SourceSpec};
-use infeed::sample::{DType, Field, RecordId};
-use infeed::source::{Admission, Read, ReadError, Sink, Source};
-use infeed::transform::CenterCrop;
+use infeed_codec::transform::CenterCrop;
+use infeed_core::error::Error;
+use infeed_core::order::window::Groups;
+use infeed_core::sample::{DType, Field, RecordId};
 use infeed_pack::{MANIFEST, PackOptions, PackedDataset, Target, pack};
+use infeed_source::{Admission, Read, ReadError, Sink, Source};
 
 use crate::data;
 

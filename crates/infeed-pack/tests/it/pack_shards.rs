@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use infeed::error::Error;
 use infeed::pipeline::{MemoryField, Pipeline, SourceSpec};
-use infeed::sample::DType;
-use infeed::transform::{CenterCrop, ClassIndex, Crop, RandomHorizontalFlip, Transform};
+use infeed_codec::transform::{CenterCrop, ClassIndex, Crop, RandomHorizontalFlip, Transform};
+use infeed_core::error::Error;
+use infeed_core::sample::DType;
 use infeed_pack::{BAD_LIST, Encoding, MANIFEST, PackOptions, PackedDataset, Target, pack};
 use tempfile::TempDir;
 
@@ -353,7 +353,7 @@ fn the_image_format_field_is_written_once_and_matches_the_image() {
             .map(|field| &*field.name)
             .position(|name| name == "image/format");
         let at = at.expect("a field as before");
-        let record = infeed::source::read_one(&*source, 3).expect("a record");
+        let record = infeed_source::read_one(&*source, 3).expect("a record");
         assert_eq!(record.fields[at], format.as_bytes(), "{name}");
         let shards = files(&path).into_iter();
         let shards = shards.filter(|(name, _)| name.extension().is_some_and(|e| e == "tfrecord"));

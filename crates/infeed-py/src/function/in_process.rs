@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use infeed::batch::Column;
 use infeed::function::{CallCost, DrawKey, FunctionFailure, RunningFunction, ValueSink, ValueSpec};
+use infeed_core::batch::Column;
 use infeed_raw::python::BufferView;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};

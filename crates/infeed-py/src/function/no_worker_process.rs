@@ -3,8 +3,8 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use infeed::batch::Column;
 use infeed::function::{DrawKey, ValueSink};
+use infeed_core::batch::Column;
 
 use super::worker_failure::{LaunchCommand, WorkerFailure};
 

@@ -5,9 +5,9 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use infeed::batch::Column;
 use infeed::function::{CallCost, DrawKey, FunctionFailure, RunningFunction, ValueSink};
-use infeed::stop::Stop;
+use infeed_core::batch::Column;
+use infeed_core::stop::Stop;
 
 #[cfg(not(unix))]
 use super::no_worker_process::NoWorkerProcess as WorkerProcess;

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use infeed::Values;
-use infeed::batch::Column;
 use infeed::function::{DrawKey, FunctionFailure, ValueSink, ValueSpec};
-use infeed::stop::Stop;
+use infeed_core::batch::Column;
+use infeed_core::stop::Stop;
 use infeed_raw::anonymous::anonymous_file;
 use serde_json::{Value, json};
 

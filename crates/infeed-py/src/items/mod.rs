@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use infeed::error::Cause;
-use infeed::random::{DrawKey, hash, hash_bytes};
-use infeed::sample::{Field, Record, RecordId};
-use infeed::source::columns::ColumnRequest;
-use infeed::source::{Admission, PythonTime, Read, ReadError, Sink, Source, draw_key};
+use infeed_core::error::Cause;
+use infeed_core::random::{DrawKey, hash, hash_bytes};
+use infeed_core::sample::{Field, Record, RecordId};
+use infeed_source::columns::ColumnRequest;
+use infeed_source::{Admission, PythonTime, Read, ReadError, Sink, Source, draw_key};
 use pyo3::prelude::*;
 
 use crate::error::{raise, source_error};

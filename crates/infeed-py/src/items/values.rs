@@ -1,10 +1,10 @@
 //! Conversion of Python values to fields: their kind and their bytes.
 
 use bytes::Bytes;
-use infeed::decode::Format;
-use infeed::sample::{DType, Field, FieldKind, Pixels};
-use infeed::source::columns::{ColumnRequest, FieldChoice, array_field, names_masks, widen};
+use infeed_codec::decode::Format;
+use infeed_core::sample::{DType, Field, FieldKind, Pixels};
 use infeed_raw::python::BufferView;
+use infeed_source::columns::{ColumnRequest, FieldChoice, array_field, names_masks, widen};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{

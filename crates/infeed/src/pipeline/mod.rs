@@ -12,6 +12,8 @@ mod filter;
 mod function;
 mod memory_field;
 mod order;
+// Packing writes these files.
+#[doc(hidden)]
 pub mod packed_dataset;
 mod paths;
 mod per_record;
@@ -43,7 +45,9 @@ pub use infeed_core::order::partition::Tail;
 pub use infeed_source::field_spec::FieldSpec;
 pub use memory_field::{Handle, MemoryField};
 pub use points::PointsSpec;
-pub use shuffle::{AllKeyword, Shuffle, ShuffleWindow, WHOLE_WINDOW_BYTES, WINDOW_BYTES};
+pub use shuffle::{AllKeyword, Shuffle, ShuffleWindow};
+#[doc(hidden)]
+pub use shuffle::{WHOLE_WINDOW_BYTES, WINDOW_BYTES};
 pub use source::{MixPart, SourceSpec};
 pub use split::RecordSplit;
 pub use weights::{ClassWeight, Weights};

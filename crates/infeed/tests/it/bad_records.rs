@@ -4,11 +4,11 @@
 use std::fs;
 use std::path::Path;
 
-use infeed::device::sim::Sim;
 use infeed::loader::device::Placement;
 use infeed::pipeline::SourceSpec;
-use infeed::transform::RandomResizedCrop;
 use infeed::{Error, Loader, OnError, Options, Pipeline};
+use infeed_codec::transform::RandomResizedCrop;
+use infeed_device::sim::Sim;
 
 use crate::data::{bits, epoch, photo, photos};
 

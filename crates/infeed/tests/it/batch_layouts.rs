@@ -7,14 +7,14 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use infeed::batch::ColumnKind;
-use infeed::device::DeviceBatch;
-use infeed::device::sim::Sim;
 use infeed::loader::device::{DeviceLoader, PartsStep, Placement, PlacementState};
 use infeed::pipeline::SourceSpec;
-use infeed::sample::{DType, Depth, Image, Size};
-use infeed::transform::{OneHot, RandomHorizontalFlip, RandomResizedCrop, Resize, ToFloat};
 use infeed::{Options, Pipeline};
+use infeed_codec::transform::{OneHot, RandomHorizontalFlip, RandomResizedCrop, Resize, ToFloat};
+use infeed_core::batch::ColumnKind;
+use infeed_core::sample::{DType, Depth, Image, Size};
+use infeed_device::DeviceBatch;
+use infeed_device::sim::Sim;
 use infeed_sample::png;
 use tempfile::TempDir;
 

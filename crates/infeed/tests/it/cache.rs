@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 use infeed::loader::digest::DigestScope;
 use infeed::loader::{CacheLimit, CacheOptions, DecodedCacheStats, DiskCacheOptions};
 use infeed::pipeline::SourceSpec;
-use infeed::transform::{
+use infeed::{Error, Loader, OnError, Options, Pipeline};
+use infeed_codec::transform::{
     CenterCrop, MixUp, Normalize, OneHot, Pad, RandomCrop, RandomErasing, RandomHorizontalFlip,
     RandomResizedCrop, RandomVerticalFlip, Resize, Transform,
 };
-use infeed::{Error, Loader, OnError, Options, Pipeline};
 
 use crate::data::{bits, epoch, pairs, photo, photos};
 

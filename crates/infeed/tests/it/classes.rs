@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use infeed::decode::ColorMode;
 use infeed::pipeline::SourceSpec;
-use infeed::sample::{DType, Depth, Image, Size};
-use infeed::transform::{
+use infeed::{Batch, OnError, Options, Pipeline};
+use infeed_codec::decode::ColorMode;
+use infeed_codec::transform::{
     ClassIndex, Crop, OneHot, Pad, RandomCrop, RandomHorizontalFlip, Transform,
 };
-use infeed::{Batch, OnError, Options, Pipeline};
+use infeed_core::sample::{DType, Depth, Image, Size};
 use infeed_sample::png;
 use tempfile::TempDir;
 
@@ -161,7 +161,7 @@ fn padding_without_a_class_is_named_in_the_error() {
     let source = || SourceSpec::pairs(root.path().join("images"), root.path().join("masks"));
     let pads = |fill: f64, csv: &str| {
         let pad = Pad {
-            mask_fill: infeed::transform::ChannelValues::All(fill),
+            mask_fill: infeed_codec::transform::ChannelValues::All(fill),
             ..Pad::new(2)
         };
         let pipeline = Pipeline::new(source()).decode().transform(pad);

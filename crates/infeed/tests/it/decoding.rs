@@ -5,18 +5,18 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use infeed::device::Upload;
-use infeed::device::sim::Sim;
 use infeed::loader::DecodeBy;
 use infeed::loader::device::{DeviceLoader, PartsStep, Placement};
 use infeed::loader::digest::DigestScope;
 use infeed::pipeline::{Layout, SourceSpec, Tail};
-use infeed::sample::DType;
-use infeed::transform::{
+use infeed::{Error, OnError, Options, Pipeline};
+use infeed_codec::transform::{
     CenterCrop, MixUp, Normalize, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip,
     Resize,
 };
-use infeed::{Error, OnError, Options, Pipeline};
+use infeed_core::sample::DType;
+use infeed_device::Upload;
+use infeed_device::sim::Sim;
 use tempfile::TempDir;
 
 use crate::data::{bits, epoch, open, pairs, photo, photos};
@@ -402,7 +402,7 @@ fn a_pipeline_that_a_device_cannot_decode_for_is_rejected_with_the_reason() {
     says(auto(&mixed), "because MixUp and CutMix");
     let mut gray = base().transform(Resize::new([20, 20])).batch(2);
     if let Some(decode) = &mut gray.decode {
-        let mode = infeed::decode::ColorMode::Gray;
+        let mode = infeed_codec::decode::ColorMode::Gray;
         decode.modes.insert("image".to_owned(), mode);
     }
     says(auto(&gray), "no image is a file that is decoded to \"rgb\"");

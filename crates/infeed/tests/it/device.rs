@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use infeed::batch::{Batch, Values};
-use infeed::counters::Stage;
-use infeed::decode::ColorMode;
-use infeed::device::sim::Sim;
-use infeed::device::{Device, DeviceBatch, Route, Upload};
 use infeed::loader::device::{DeviceLoader, PartsStep, Placement};
 use infeed::loader::targets::{FilledTargets, IntoStep};
 use infeed::pipeline::{Layout, SourceSpec, Tail};
-use infeed::sample::DType;
-use infeed::transform::{
+use infeed::{Error, OnError, Options, Pipeline};
+use infeed_codec::decode::ColorMode;
+use infeed_codec::transform::{
     CenterCrop, ClassIndex, Filter, MixUp, Normalize, OneHot, RandomCrop, RandomErasing,
     RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize, ToFloat,
 };
-use infeed::{Error, OnError, Options, Pipeline};
+use infeed_core::batch::{Batch, Values};
+use infeed_core::counters::Stage;
+use infeed_core::sample::DType;
+use infeed_device::sim::Sim;
+use infeed_device::{Device, DeviceBatch, Route, Upload};
 
 use crate::data::{bits, epoch, open, pairs, photo, photos};
 

@@ -1,16 +1,16 @@
 //! Push-down and fusion give the pixels of the plain plan.
 
-use infeed::counters::Stage;
-use infeed::decode::ColorMode;
 use infeed::pipeline::{Layout, SourceSpec};
-use infeed::sample::DType;
-use infeed::transform::{
+use infeed::{Pipeline, Values};
+use infeed_codec::decode::ColorMode;
+use infeed_codec::transform::{
     CenterCrop, ClassIndex, Crop, CropOrPad, GaussianBlur, GaussianNoise, Grayscale, Normalize,
     OneHot, Pad, RandAugment, RandomAffine, RandomApply, RandomCrop, RandomErasing,
     RandomHorizontalFlip, RandomPerspective, RandomResizedCrop, RandomRotation, RandomShortestSize,
     RandomVerticalFlip, RandomZoomOut, Resize, Rng, ToFloat, Transform,
 };
-use infeed::{Pipeline, Values};
+use infeed_core::counters::Stage;
+use infeed_core::sample::DType;
 
 use crate::data::{epoch, open, pairs, photos};
 

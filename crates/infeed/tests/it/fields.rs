@@ -1,14 +1,14 @@
 //! Every kind of field, and descriptions that are rejected with a fix.
 
 use bytes::Bytes;
-use infeed::batch::ColumnKind;
 use infeed::pipeline::SourceSpec;
-use infeed::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
-use infeed::source::memory::{FieldData, Memory};
-use infeed::transform::{
+use infeed::{Options, Pipeline, Values};
+use infeed_codec::transform::{
     Crop, Normalize, OneHot, RandomHorizontalFlip, RandomResizedCrop, Resize, ToFloat,
 };
-use infeed::{Options, Pipeline, Values};
+use infeed_core::batch::ColumnKind;
+use infeed_core::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
+use infeed_source::memory::{FieldData, Memory};
 use std::sync::Arc;
 
 use crate::data::{epoch, open, pairs, photos};

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use infeed::batch::{Column, ColumnKind};
 use infeed::function::{
     CallCost, DrawKey, Function, FunctionFailure, FunctionScope, RunningFunction, ValueSink,
     ValueSpec,
 };
 use infeed::pipeline::{FieldSpec, FunctionSpec, Handle, SourceSpec};
-use infeed::sample::DType;
-use infeed::transform::RandomResizedCrop;
 use infeed::{Array, Error, Loader, OnError, Options, Pipeline, Values};
+use infeed_codec::transform::RandomResizedCrop;
+use infeed_core::batch::{Column, ColumnKind};
+use infeed_core::sample::DType;
 
 use crate::data::{bits, epoch, photos};
 

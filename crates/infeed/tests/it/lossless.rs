@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use infeed::decode::{ColorMode, Decoder};
-use infeed::lossless;
 use infeed::pipeline::SourceSpec;
-use infeed::sample::{DType, Image, Size};
-use infeed::transform::{
+use infeed::{Options, Pipeline};
+use infeed_codec::decode::{ColorMode, Decoder};
+use infeed_codec::lossless;
+use infeed_codec::transform::{
     ChannelValues, ClassIndex, Crop, CropOrPad, OneHot, Pad, RandomCrop, RandomHorizontalFlip,
     RandomResizedCrop, RandomRotation, RandomVerticalFlip, Resize, Transform,
 };
-use infeed::{Options, Pipeline};
+use infeed_core::sample::{DType, Image, Size};
 use infeed_sample::png as encoded;
 use png::{BitDepth, ColorType};
 use tempfile::TempDir;

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use infeed::pipeline::SourceSpec;
-use infeed::sample::{Depth, Image, Size};
-use infeed::transform::{CenterCrop, ClassIndex, RandomResizedCrop, ToFloat};
 use infeed::{Error, OnError, Options, Pipeline};
+use infeed_codec::transform::{CenterCrop, ClassIndex, RandomResizedCrop, ToFloat};
+use infeed_core::sample::{Depth, Image, Size};
 use infeed_sample::{Subsampling, jpeg};
 
 use crate::data::{epoch, pairs, photo, photos};

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use infeed::pipeline::{Handle, MemoryField, MixPart, SourceSpec};
-use infeed::sample::DType;
 use infeed::{Options, Pipeline};
+use infeed_core::sample::DType;
 
 use crate::data::epoch;
 

@@ -7,21 +7,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use infeed::batch::RowCell;
 use infeed::fields::pixels::prepared_record::PixelState;
 use infeed::fields::scratch::Position;
 use infeed::maker::{SampleMaker, SampleRecord};
-use infeed::order::window::Groups;
 use infeed::pipeline::{Layout, ShuffleWindow, SourceSpec};
 use infeed::plan::SamplePlan;
 use infeed::plan::join::JoinDraw;
-use infeed::sample::{DType, Depth, Field, FieldKind, Pixels, Record, RecordId, Size};
-use infeed::source::{Admission, Read, ReadError, Sink, Source, read_one};
-use infeed::transform::{
+use infeed::{Batch, Error, Loader, OnError, Options, Pipeline};
+use infeed_codec::transform::{
     Blend, ClassIndex, CutMix, MixUp, Mixing, Normalize, OneHot, RandomHorizontalFlip,
     RandomResizedCrop, ToFloat,
 };
-use infeed::{Batch, Error, Loader, OnError, Options, Pipeline};
+use infeed_core::batch::RowCell;
+use infeed_core::order::window::Groups;
+use infeed_core::sample::{DType, Depth, Field, FieldKind, Pixels, Record, RecordId, Size};
+use infeed_source::{Admission, Read, ReadError, Sink, Source, read_one};
 
 use crate::data::{bits, epoch, open, pairs, photo, photos};
 
@@ -221,7 +221,7 @@ fn masks_are_mixed_with_their_images() {
         ))
         .shuffle(1)
         .decode()
-        .transform(infeed::transform::Crop::new(30, 30))
+        .transform(infeed_codec::transform::Crop::new(30, 30))
         .batch(3)
     };
     let shares = base().transform(OneHot::from_palette(&csv));
@@ -456,7 +456,7 @@ fn fields_that_cannot_be_mixed_are_rejected_with_the_fix() {
             streets.path().join("masks"),
         ))
         .decode()
-        .transform(infeed::transform::Crop::new(16, 16))
+        .transform(infeed_codec::transform::Crop::new(16, 16))
     };
     let after = unmixed_pipeline(root.path())
         .transform(blend(1.0))

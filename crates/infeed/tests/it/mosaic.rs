@@ -3,18 +3,18 @@
 
 use std::path::Path;
 
-use infeed::counters::Stage;
 use infeed::fields::scratch::Position;
 use infeed::pipeline::{Layout, SourceSpec};
 use infeed::plan::SamplePlan;
 use infeed::plan::join::JoinDraw;
-use infeed::sample::{Depth, Image, Size};
-use infeed::source::Source;
-use infeed::transform::{
+use infeed::{Batch, Error, Loader, OnError, Options, Pipeline};
+use infeed_codec::transform::{
     CenterCrop, ClassIndex, ColorJitter, Filter, Grayscale, Mosaic, MosaicDraw, Normalize,
     RandomAffine, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize, ToFloat, Transform,
 };
-use infeed::{Batch, Error, Loader, OnError, Options, Pipeline};
+use infeed_core::counters::Stage;
+use infeed_core::sample::{Depth, Image, Size};
+use infeed_source::Source;
 
 use crate::data::{bits, epoch, open, pairs, photo, photos};
 use crate::fast_plan::equals_plain;
@@ -123,7 +123,7 @@ fn masks_are_placed_with_their_images() {
     let csv = root.path().join("class_dict.csv").display().to_string();
     let source = SourceSpec::pairs(root.path().join("images"), root.path().join("masks"));
     let mosaic = Mosaic {
-        mask_fill: infeed::transform::ChannelValues::ByChannel(vec![0.0, 0.0, 0.0]),
+        mask_fill: infeed_codec::transform::ChannelValues::ByChannel(vec![0.0, 0.0, 0.0]),
         ..mosaic(1.0)
     };
     let pipeline = Pipeline::new(source)
@@ -399,7 +399,7 @@ fn combinations_without_a_meaning_raise_the_fix() {
         (
             vec![
                 mosaic(1.0).into(),
-                infeed::transform::MixUp::new(0.2).into(),
+                infeed_codec::transform::MixUp::new(0.2).into(),
             ],
             "transform 2 (MixUp): it mixes samples",
         ),

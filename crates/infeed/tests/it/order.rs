@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use infeed::pipeline::SourceSpec;
-use infeed::transform::{
+use infeed::{Error, Options, Pipeline, Step};
+use infeed_codec::transform::{
     ColorJitter, Normalize, RandomErasing, RandomHorizontalFlip, RandomResizedCrop,
 };
-use infeed::{Error, Options, Pipeline, Step};
 
 use crate::data::{bits, epoch, open, photos};
 

@@ -7,14 +7,16 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use infeed::batch::Values;
-use infeed::device::sim::Sim;
-use infeed::device::{DeviceBatch, Upload};
 use infeed::loader::device::{DeviceLoader, Placement, PlacementState};
 use infeed::loader::digest::DigestScope;
 use infeed::pipeline::{SourceSpec, Tail};
-use infeed::transform::{CenterCrop, MixUp, Normalize, RandomHorizontalFlip, RandomResizedCrop};
 use infeed::{Options, Pipeline};
+use infeed_codec::transform::{
+    CenterCrop, MixUp, Normalize, RandomHorizontalFlip, RandomResizedCrop,
+};
+use infeed_core::batch::Values;
+use infeed_device::sim::Sim;
+use infeed_device::{DeviceBatch, Upload};
 
 use crate::data::{bits, epoch, open, photo, photos};
 

@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use infeed::batch::PADDING;
 use infeed::fields::scratch::Position;
 use infeed::loader::digest::{Digest, DigestScope};
 use infeed::loader::{CacheLimit, LoaderState};
 use infeed::pipeline::{Class, SourceSpec, Tail, Weights};
 use infeed::plan::SamplePlan;
-use infeed::random::mix;
-use infeed::source::Source;
-use infeed::transform::{CutMix, MixUp, RandomHorizontalFlip, RandomResizedCrop};
 use infeed::{Batch, Loader, OnError, Options, Pipeline};
+use infeed_codec::transform::{CutMix, MixUp, RandomHorizontalFlip, RandomResizedCrop};
+use infeed_core::batch::PADDING;
+use infeed_core::random::mix;
 use infeed_sample::{Subsampling, jpeg};
+use infeed_source::Source;
 use tempfile::TempDir;
 
 use crate::data::{photo, photos, picture};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use infeed::order::window::Groups;
 use infeed::pipeline::SourceSpec;
-use infeed::sample::{DType, Field, FieldKind, Record, RecordId};
-use infeed::source::mix::Mix;
-use infeed::source::{Admission, Read, ReadError, Sink, Source};
 use infeed::{Error, Loader, OnError, Options, Pipeline};
+use infeed_core::order::window::Groups;
+use infeed_core::sample::{DType, Field, FieldKind, Record, RecordId};
+use infeed_source::mix::Mix;
+use infeed_source::{Admission, Read, ReadError, Sink, Source};
 
 use crate::data::epoch;
 

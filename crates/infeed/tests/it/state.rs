@@ -6,8 +6,8 @@ use std::path::Path;
 
 use infeed::loader::LoaderState;
 use infeed::pipeline::SourceSpec;
-use infeed::transform::{RandomHorizontalFlip, RandomResizedCrop};
 use infeed::{Batch, Loader, OnError, Options, Pipeline};
+use infeed_codec::transform::{RandomHorizontalFlip, RandomResizedCrop};
 
 use crate::data::{epoch, photo, photos};
 

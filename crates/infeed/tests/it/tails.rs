@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use infeed::batch::PADDING;
 use infeed::loader::LoaderState;
 use infeed::loader::digest::{Digest, DigestScope};
 use infeed::pipeline::{SourceSpec, Tail};
-use infeed::transform::{MixUp, RandomHorizontalFlip, RandomResizedCrop};
 use infeed::{Batch, Loader, OnError, Options, Pipeline};
+use infeed_codec::transform::{MixUp, RandomHorizontalFlip, RandomResizedCrop};
+use infeed_core::batch::PADDING;
 use infeed_sample::{Subsampling, jpeg};
 
 use crate::data::{photo, photos, picture};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use infeed::loader::TuningState;
 use infeed::pipeline::{Handle, MemoryField, SourceSpec};
-use infeed::sample::DType;
 use infeed::{Loader, Options, Pipeline};
+use infeed_core::sample::DType;
 use infeed_raw::machine::usable_cores;
 
 /// Longest time until the tuning settles on a busy machine.

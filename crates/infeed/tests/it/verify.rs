@@ -9,9 +9,9 @@ use infeed::loader::run_record::{
 };
 use infeed::loader::verify::{VerifyOptions, VerifyReference, VerifyReport};
 use infeed::pipeline::{MemoryField, SourceSpec};
-use infeed::sample::{DType, RecordId};
-use infeed::transform::{RandomHorizontalFlip, RandomResizedCrop};
 use infeed::{Batch, Error, Loader, OnError, Options, Pipeline};
+use infeed_codec::transform::{RandomHorizontalFlip, RandomResizedCrop};
+use infeed_core::sample::{DType, RecordId};
 use infeed_sample::{Subsampling, jpeg};
 
 use crate::data::{photo, photos, picture};

@@ -1,6 +1,6 @@
 //! Reports of a loader on a device. The numbers are invented and consistent.
 
-use infeed::device::busy::{Utilisation, UtilisationSample};
+use infeed_device::busy::{Utilisation, UtilisationSample};
 use infeed_explain::report;
 use infeed_explain::{
     AllowedRate, DecodingRate, DecodingReport, DeviceOrigin, Explanation, FieldTransfer, Interval,

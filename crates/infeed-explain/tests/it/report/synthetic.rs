@@ -4,7 +4,7 @@
 //! Nothing in it was measured. A small, seeded simulation of readers, workers and a consumer gives
 //! the times of the threads. All other values are constants that are consistent.
 
-use infeed::random::hash;
+use infeed_core::random::hash;
 use infeed_explain::{
     Crossover, Explanation, Interval, LedgerEntry, Limit, MeasuredMachine, PredictedChange,
     QueuePoint, Remedy, Resource, Run, Span, StageCost, Stall, Subject, TrialSample, UntriedRemedy,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use infeed::Batch;
 use infeed::pipeline::MemoryField;
-use infeed::sample::DType;
+use infeed_core::sample::DType;
 use infeed_pack::{MANIFEST, Target};
 use infeed_testkit::server::{RequestFault, RequestKind};
 
@@ -191,7 +191,7 @@ fn a_large_shard_is_uploaded_in_parts_and_appears_complete() {
     let path = root.path().join("values.npy");
     // 40 records of 1 MiB: two shards of three parts each.
     let values: Vec<u8> = (0..40_u64 << 20)
-        .map(|n| infeed::random::mix(n >> 3) as u8)
+        .map(|n| infeed_core::random::mix(n >> 3) as u8)
         .collect();
     fs::write(&path, &values).expect("writes");
     let field = MemoryField {

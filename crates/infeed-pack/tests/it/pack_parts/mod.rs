@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use infeed::error::Error;
 use infeed::pipeline::{Pipeline, SourceSpec};
-use infeed::store;
-use infeed::transform::CenterCrop;
+use infeed_codec::transform::CenterCrop;
+use infeed_core::error::Error;
 use infeed_pack::{PackOptions, PackedDataset, Parts, Target, pack};
+use infeed_source::store;
 use infeed_testkit::server::Server;
 use serde_json::Value;
 use tempfile::TempDir;

@@ -49,7 +49,7 @@ fn results_of_deterministic_functions_stay_in_the_cache() {
     let root = photos(20);
     let first = own("summary", summary);
     let second = own("marked", add_mark);
-    let made = |transform: infeed::transform::Transform, version: Option<u64>| {
+    let made = |transform: infeed_codec::transform::Transform, version: Option<u64>| {
         let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
             .shuffle(5)
             .decode();
@@ -88,7 +88,7 @@ fn results_of_deterministic_functions_stay_in_the_cache() {
             .unwrap_or_default();
         (epochs, [after[0] - before[0], after[1] - before[1]], found)
     };
-    let fixed = || infeed::transform::CenterCrop::new(30).into();
+    let fixed = || infeed_codec::transform::CenterCrop::new(30).into();
     let (expected, [calls, _], _) = run(&made(fixed(), None), None);
     assert!(calls >= SAMPLES, "{calls}");
 

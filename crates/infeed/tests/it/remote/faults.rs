@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use infeed::random::mix;
-use infeed::store;
+use infeed_core::random::mix;
+use infeed_source::store;
 use infeed_testkit::server::{RequestFault, RequestKind, Server};
 
 use super::{as_bucket, noise, open, read_checked, server};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use infeed::store;
+use infeed_source::store;
 use infeed_testkit::hub::{HubAccess, HubLimit, HubRequest, HubServer};
 
 use super::{noise, open, read_checked};

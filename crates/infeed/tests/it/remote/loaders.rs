@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use infeed::decode::ColorMode;
 use infeed::pipeline::SourceSpec;
-use infeed::transform::CenterCrop;
 use infeed::{Options, Pipeline};
+use infeed_codec::decode::ColorMode;
+use infeed_codec::transform::CenterCrop;
 use infeed_testkit::server::{RequestFault, RequestKind};
 
 use super::{as_bucket, server};

@@ -8,8 +8,8 @@ mod names;
 use std::ops::Range;
 use std::sync::Arc;
 
-use infeed::random::mix;
-use infeed::store::{self, Blob};
+use infeed_core::random::mix;
+use infeed_source::store::{self, Blob};
 use infeed_testkit::server::Server;
 
 /// Returns bytes that depend on their position.

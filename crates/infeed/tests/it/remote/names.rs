@@ -1,6 +1,6 @@
 //! URL patterns: lists, braces, single objects.
 
-use infeed::store::{self, FolderEntry};
+use infeed_source::store::{self, FolderEntry};
 use infeed_testkit::server::{RequestFault, RequestKind};
 
 use super::{as_bucket, server};

@@ -7,15 +7,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use infeed::counters::Stage;
 use infeed::pipeline::Handle;
 use infeed::pipeline::SourceSpec;
-use infeed::sample::{Field, FieldKind, Pixels, RecordId};
-use infeed::source::Source;
-use infeed::source::selected_records::SelectedRecords;
-use infeed::source::subset::Subset;
-use infeed::transform::RandomResizedCrop;
 use infeed::{Error, Loader, OnError, Options, Pipeline, Values};
+use infeed_codec::transform::RandomResizedCrop;
+use infeed_core::counters::Stage;
+use infeed_core::sample::{Field, FieldKind, Pixels, RecordId};
+use infeed_source::Source;
+use infeed_source::selected_records::SelectedRecords;
+use infeed_source::subset::Subset;
 
 use super::super::data::{bits, epoch};
 
@@ -168,7 +168,7 @@ fn holds_the_records(made: &TestDataset, images: &[Vec<u8>]) {
         .position(|field| field.name == "image");
     let at = at.expect("it has images");
     for (number, image) in images.iter().enumerate() {
-        let record = infeed::source::read_one(&*source, number as u64).expect("a good record");
+        let record = infeed_source::read_one(&*source, number as u64).expect("a good record");
         assert_eq!(record.fields.len(), source.fields().len());
         assert_eq!(record.fields[at], image[..], "record {number}");
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use infeed::pipeline::{MemoryField, SourceSpec};
-use infeed::sample::{Depth, Image};
+use infeed_core::sample::{Depth, Image};
 use infeed_sample::png;
 
 use super::conformance::{TestDataset, WriteDataset, holds, write_selection};
@@ -50,10 +50,10 @@ fn pairs(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> TestDataset {
     for name in ["image", "mask"] {
         fs::create_dir(root.join(name)).expect("a new folder");
     }
-    let mut decoder = infeed::decode::Decoder::new();
+    let mut decoder = infeed_codec::decode::Decoder::new();
     for (number, image) in with_cut(images, damaged).iter().enumerate() {
         fs::write(root.join(format!("image/{number:03}.jpg")), image).expect("writes");
-        let limits = infeed::decode::Limits::default();
+        let limits = infeed_codec::decode::Limits::default();
         let size = decoder
             .header(&images[number], false, &limits)
             .expect("a JPEG")

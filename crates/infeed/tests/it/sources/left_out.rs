@@ -9,7 +9,7 @@ use arrow_buffer::OffsetBuffer;
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{DataType, Field as ArrowField};
 use infeed::pipeline::{Handle, MixPart, Pipeline, SourceSpec};
-use infeed::source::batches::Batches;
+use infeed_source::batches::Batches;
 use parquet::arrow::ArrowWriter;
 
 /// Returns the messages about the parts that a source leaves out, with paths relative to `root`.

@@ -14,9 +14,9 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_schema::{DataType, Field as ArrowField, Fields};
 use infeed::pipeline::{Pipeline, SourceSpec};
-use infeed::sample::{DType, FieldKind, Pixels};
-use infeed::source::batches::Batches;
-use infeed::source::{Source, read_one};
+use infeed_core::sample::{DType, FieldKind, Pixels};
+use infeed_source::batches::Batches;
+use infeed_source::{Source, read_one};
 use parquet::arrow::ArrowWriter;
 
 const PICTURE: &[u8] = b"\x89PNG\r\n\x1a\nand more";

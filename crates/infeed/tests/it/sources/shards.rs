@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use infeed::pipeline::{FieldSpec, SourceSpec};
-use infeed::sample::{DType, FieldKind};
-use infeed::transform::{Crop, RandomResizedCrop};
 use infeed::{Options, Pipeline, Values};
+use infeed_codec::transform::{Crop, RandomResizedCrop};
+use infeed_core::sample::{DType, FieldKind};
 
 use super::write;
 use crate::data::{epoch, open, picture};
@@ -150,14 +150,14 @@ fn records_that_an_index_merges_are_damaged_and_name_the_index() {
 
     let source = source.expect("a shard");
     assert_eq!(source.len(), 4, "the index was used");
-    let error = infeed::source::read_one(&*source, 2)
+    let error = infeed_source::read_one(&*source, 2)
         .expect_err("two in one")
         .chain();
     assert!(
         error.contains("`2` and `3`") && error.contains("remove it"),
         "{error}"
     );
-    assert!(infeed::source::read_one(&*source, 3).is_ok());
+    assert!(infeed_source::read_one(&*source, 3).is_ok());
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn seeds_of_the_fuzzed_parsers_open_or_are_rejected() {
             };
             opened += 1;
             for record in 0..source.len() {
-                let _ = infeed::source::read_one(&*source, record);
+                let _ = infeed_source::read_one(&*source, record);
             }
         }
     }
@@ -269,7 +269,7 @@ fn fields_of_a_tfrecord_follow_the_description() {
         shape: Vec::new(),
     };
     assert_eq!(source.fields()[1].kind, kind);
-    let record = infeed::source::read_one(&*source, 2).expect("a record");
+    let record = infeed_source::read_one(&*source, 2).expect("a record");
     assert_eq!(record.fields[0], b"not looked at"[..]);
     assert_eq!(record.fields[1], 2_i64.to_le_bytes()[..]);
 }

@@ -8,7 +8,7 @@ use arrow_array::{BinaryArray, Int64Array, RecordBatch};
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use infeed::pipeline::{Handle, SourceSpec};
-use infeed::source::batches::Batches;
+use infeed_source::batches::Batches;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use infeed::pipeline::{MixPart, SourceSpec};
-use infeed::source::repeated_records::RepeatedRecords;
-use infeed::source::{RecordResult, Source};
+use infeed_source::repeated_records::RepeatedRecords;
+use infeed_source::{RecordResult, Source};
 
 use super::conformance::{TestDataset, holds};
 use super::formats::tfrecord;
