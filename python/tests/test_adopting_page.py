@@ -12,7 +12,7 @@ from PIL import Image
 
 import infeed
 from infeed import transforms as T
-from infeed.adopting.adopted import Gain
+from infeed.adopting.adoption import Gain
 from infeed.adopting.equivalence import compare_samples
 from infeed.adopting.page import page
 from infeed.adopting.steps import Finding

@@ -5,7 +5,7 @@ import pytest
 
 import infeed
 from infeed import sources
-from infeed.adopting import adopted, record_draws
+from infeed.adopting import adoption, record_draws
 from infeed.adopting.equivalence import Equivalence, _compare_draws
 from infeed.adopting.folder_records import class_records, listed_files
 
@@ -21,16 +21,16 @@ def test_the_rate_of_a_loader_with_few_batches_is_measured(batches):
                 now += 0.5
                 yield np.zeros((8, 3))
 
-    assert adopted._rate(Loader(), 2.0, lambda: now) == 16
+    assert adoption._rate(Loader(), 2.0, lambda: now) == 16
 
 
 def test_the_rate_without_samples_is_zero():
-    assert adopted._rate([object()], 1.0) == 0
+    assert adoption._rate([object()], 1.0) == 0
 
 
-def adopted_with(gain: adopted.Gain | None, limit: str | None) -> adopted.Adoption:
+def adopted_with(gain: adoption.Gain | None, limit: str | None) -> adoption.Adoption:
     pipeline = infeed.Pipeline(sources.Memory(x=np.arange(8))).batch(4)
-    return adopted.Adoption(pipeline, (), None, gain, limit)
+    return adoption.Adoption(pipeline, (), None, gain, limit)
 
 
 def test_a_gain_is_left_out_if_samples_cannot_be_counted():
@@ -41,8 +41,8 @@ def test_a_gain_is_left_out_if_samples_cannot_be_counted():
 
 
 def test_a_slower_pipeline_is_reported_in_the_first_line():
-    slower = adopted.Gain(theirs=(100.0, 104.0), ours=(50.0, 52.0))
-    faster = adopted.Gain(theirs=(50.0, 52.0), ours=(100.0, 104.0))
+    slower = adoption.Gain(theirs=(100.0, 104.0), ours=(50.0, 52.0))
+    faster = adoption.Gain(theirs=(50.0, 52.0), ours=(100.0, 104.0))
 
     assert adopted_with(slower, "Python limits this run").report.startswith(
         "slower after adopting, 0.50x [0.48 to 0.52]: 51 samples/s instead of 102\n"
@@ -51,8 +51,8 @@ def test_a_slower_pipeline_is_reported_in_the_first_line():
 
 
 def test_turns_that_differ_say_that_the_machine_is_busy():
-    noisy = adopted.Gain(theirs=(100.0, 40.0), ours=(90.0, 120.0))
-    steady = adopted.Gain(theirs=(100.0, 90.0), ours=(150.0, 160.0))
+    noisy = adoption.Gain(theirs=(100.0, 40.0), ours=(90.0, 120.0))
+    steady = adoption.Gain(theirs=(100.0, 90.0), ours=(150.0, 160.0))
 
     assert str(noisy).endswith(
         "turns differ, so measure again when the machine is less busy"

@@ -96,7 +96,7 @@ def test_the_command_line_reports_the_best_placement(classification, tmp_path):
 
     found = json.loads(reported.stdout)
     assert found["placement"]["chosen"] == "device"
-    assert found["placement"]["known"] == "simulated"
+    assert found["placement"]["origin"] == "simulated"
     assert found["verdict"]["limit"] == "copy"
     assert found["transfers"]["copies"] >= found["transfers"]["batches"]
     assert "Placement of the work" in page.read_text()

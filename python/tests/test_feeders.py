@@ -78,7 +78,7 @@ def test_a_running_loop_reports_its_feeders_and_the_wire(feeder_process):
     found = explanation.to_dict()
     assert reported["receiving_s"] > 0
     assert reported["cpu_s"] > 0
-    assert found["feeding"]["known"] == "counted"
+    assert found["feeding"]["origin"] == "counted"
     assert [feeder["host"] for feeder in found["feeding"]["hosts"]] == [host]
     assert {"feeders", "wire", "receive"} <= {r["limit"] for r in found["resources"]}
     assert "remote" in str(explanation)

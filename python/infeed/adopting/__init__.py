@@ -6,10 +6,10 @@ formats it. The code of adopted pipelines uses `RemainingSteps`, `NamedSamples`,
 `NumberedSamples`, `NormalizedSamples` and `BatchNormalize`.
 """
 
-from infeed.adopting.adopted import Adoption, adopt
+from infeed.adopting.adoption import Adoption, adopt
 from infeed.adopting.equivalence import Equivalence, compare_samples
-from infeed.adopting.numbered import NumberedSamples
-from infeed.adopting.prefetched import BatchNormalize, NormalizedSamples
+from infeed.adopting.numbered_samples import NumberedSamples
+from infeed.adopting.prefetch_loader import BatchNormalize, NormalizedSamples
 from infeed.adopting.remaining import RemainingSteps
 from infeed.adopting.samples import NamedSamples
 

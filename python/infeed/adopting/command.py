@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from infeed.adopting.adopted import adopt
+from infeed.adopting.adoption import adopt
 from infeed.errors import ConfigError, InfeedError
 
 # Exit status of shells for a program that Ctrl-C ended.

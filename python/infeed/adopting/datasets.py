@@ -12,8 +12,12 @@ import numpy as np
 from infeed import _code, sources
 from infeed.adopting.adopted_dataset import AdoptedDataset
 from infeed.adopting.listed_datasets import read_timm, read_ultralytics
-from infeed.adopting.numbered import NumberedSamples, process_problem, read_fields
-from infeed.adopting.prefetched import inner_of
+from infeed.adopting.numbered_samples import (
+    NumberedSamples,
+    process_problem,
+    read_fields,
+)
+from infeed.adopting.prefetch_loader import inner_of
 from infeed.adopting.samples import NamedSamples, is_picture
 from infeed.adopting.steps import Finding
 from infeed.adopting.torchvision_datasets import (

@@ -10,7 +10,7 @@ from infeed.adopting.adopted_dataset import (
     native_dataset,
 )
 from infeed.adopting.folder_records import class_records
-from infeed.adopting.prefetched import NormalizedSamples, inner_of
+from infeed.adopting.prefetch_loader import NormalizedSamples, inner_of
 from infeed.adopting.steps import Finding, translate
 
 

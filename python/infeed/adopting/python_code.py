@@ -10,7 +10,7 @@ from infeed._functions import FunctionAdapter, FunctionStep
 from infeed._process import ALIGNED, answer
 from infeed.adopting.annotations import unwritten
 from infeed.adopting.datasets import read_dataset
-from infeed.adopting.prefetched import inner_of
+from infeed.adopting.prefetch_loader import inner_of
 from infeed.adopting.python_draws import steps_problem
 from infeed.adopting.record_draws import batch_records, sample_of
 from infeed.adopting.samples import Sample

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from infeed._functions import FunctionStep
-from infeed.adopting.numbered import process_problem
+from infeed.adopting.numbered_samples import process_problem
 from infeed.adopting.record_draws import batch_records, sample_of
 from infeed.adopting.samples import Sample, same_samples
 from infeed.adopting.steps import Finding

@@ -11,7 +11,7 @@ from infeed.adopting.datasets import read_dataset
 from infeed.adopting.keras_folders import read_graph
 from infeed.adopting.order import read_batches, read_order
 from infeed.adopting.other_loaders import loader_error
-from infeed.adopting.prefetched import unwrap
+from infeed.adopting.prefetch_loader import unwrap
 from infeed.adopting.python_draws import in_processes, read_draws
 from infeed.adopting.record_draws import batch_records
 from infeed.adopting.samples import Array

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed.adopting.prefetched import BatchNormalize
+from infeed.adopting.prefetch_loader import BatchNormalize
 
 # Names that the code of a pipeline uses already.
 _TAKEN = (

@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
 from infeed import transforms
-from infeed.adopting.prefetched import BatchNormalize
+from infeed.adopting.prefetch_loader import BatchNormalize
 from infeed.errors import ConfigError
 from infeed.transforms import Transform
 

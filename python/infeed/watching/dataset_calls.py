@@ -135,7 +135,7 @@ def measure_calls(loader: Any) -> DatasetCalls | None:
 def _samples_of(loader: Any) -> Any:
     """Returns the samples of a loader, as `adopt` reads them."""
     # `adopting` uses this package, so it is imported late.
-    return importlib.import_module("infeed.adopting.prefetched").unwrap(loader)[1]
+    return importlib.import_module("infeed.adopting.prefetch_loader").unwrap(loader)[1]
 
 
 def _spread(count: int) -> list[int]:

@@ -410,7 +410,7 @@ def test_the_first_records_are_taken_and_subsets_may_be_nested(photos):
 def test_weights_of_many_records_are_read_from_a_file(photos, tmp_path, monkeypatch):
     many = Subset(datasets.ImageFolder(photos, v1.Compose(EVALUATION)), [1, 3])
     adopted = infeed.adopt(DataLoader(many, batch_size=2), seconds=None)
-    monkeypatch.setattr("infeed.adopting.adopted._SHOWN_WEIGHTS", 10)
+    monkeypatch.setattr("infeed.adopting.adoption._SHOWN_WEIGHTS", 10)
     monkeypatch.chdir(tmp_path)
     np.save("weights.npy", adopted.weights)
     names: dict = {}

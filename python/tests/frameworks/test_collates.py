@@ -7,7 +7,7 @@ import pytest
 from requirements import framework_test, import_or_skip
 
 import infeed
-from infeed.adopting import adopted
+from infeed.adopting import adoption
 from infeed.watching.batch_sizes import batch_sizes
 
 torch = import_or_skip("torch")
@@ -143,7 +143,7 @@ def test_the_rate_is_that_of_a_plain_loop_over_the_samples(collate):
     samples = Samples()
     loader = data.DataLoader(samples, batch_size=BATCH, collate_fn=collate)
 
-    rate = adopted._rate(loader, 12.0, lambda: samples.seconds)
+    rate = adoption._rate(loader, 12.0, lambda: samples.seconds)
 
     # 0.25 s of the clock per sample, whatever the batches are.
     assert rate == pytest.approx(4.0)

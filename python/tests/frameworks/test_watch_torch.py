@@ -11,7 +11,7 @@ from requirements import framework_test, import_or_skip
 
 import infeed
 from infeed.adopting.annotations import unwritten, written_annotations
-from infeed.adopting.prefetched import unwrap
+from infeed.adopting.prefetch_loader import unwrap
 from infeed.adopting.python_code import adopted_code
 
 torch = import_or_skip("torch")

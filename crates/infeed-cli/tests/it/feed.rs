@@ -127,7 +127,7 @@ fn feeders_that_run_are_explained_applied_and_kept_in_the_ledger() {
     assert!(output.status.success(), "{}", stderr(&output));
     let found = json(&output);
     let feeding = &found["feeding"];
-    assert_eq!(feeding["known"], "measured");
+    assert_eq!(feeding["origin"], "measured");
     assert_eq!(feeding["hosts"][0]["host"], feeder.address.as_str());
     assert!(feeding["measured"]["predicted"]["mid"].as_f64().unwrap() > 0.0);
     let kept = fs::read_to_string(&ledger).unwrap();

@@ -25,7 +25,7 @@ pub struct ExecutorSnapshot {
     /// Fetched records that no worker has claimed.
     pub fetched_records: usize,
     /// Leased batches that are not finished.
-    pub away: usize,
+    pub leased: usize,
 }
 
 /// Result of [`Executor::next`].
@@ -194,10 +194,10 @@ impl<J: Job> Executor<J> {
             idle_workers: state.idle_workers,
             reading: state.in_turn,
             fetched_records: state.fetched_records.len(),
-            away: state
+            leased: state
                 .in_flight_batches
                 .iter()
-                .filter(|in_flight| matches!(in_flight, InFlightState::Away(_)))
+                .filter(|in_flight| matches!(in_flight, InFlightState::Leased(_)))
                 .count(),
         }
     }

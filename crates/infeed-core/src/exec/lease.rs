@@ -106,7 +106,7 @@ impl<J: Job> BatchLeases<J> {
 
     /// Whether the batch of this lease still needs its rows.
     pub fn is_wanted(&self, lease: Lease) -> bool {
-        away(&mut self.shared.lock(), lease).is_some_and(|away| !away.filling)
+        leased_state(&mut self.shared.lock(), lease).is_some_and(|leased| !leased.filling)
     }
 
     /// Opens the leased batch. None if its rows are no longer needed.
@@ -116,8 +116,8 @@ impl<J: Job> BatchLeases<J> {
         if state.paused || !state.running {
             return None;
         }
-        let away = away(&mut state, lease).filter(|away| !away.filling)?;
-        away.filling = true;
+        let leased = leased_state(&mut state, lease).filter(|leased| !leased.filling)?;
+        leased.filling = true;
         state.returned.remove(&lease.in_flight);
         state.busy += 1;
         drop(state);
@@ -150,7 +150,7 @@ impl<J: Job> BatchLeases<J> {
     pub fn give_back(&self, lease: Lease, why: ReturnReason) {
         let shared = &*self.shared;
         let mut state = shared.lock();
-        if away(&mut state, lease).is_some_and(|away| !away.filling) {
+        if leased_state(&mut state, lease).is_some_and(|leased| !leased.filling) {
             give_back(shared, &mut state, lease.in_flight, why);
         }
     }
@@ -238,23 +238,23 @@ fn next<J: Job>(shared: &ExecutorShared<J>, state: &mut ExecutorState<J>) -> Opt
                 return None;
             }
             state.untaken += 1;
-            *state.in_flight_mut(in_flight) = InFlightState::Away(LeaseState::default());
+            *state.in_flight_mut(in_flight) = InFlightState::Leased(LeaseState::default());
             in_flight
         }
     };
-    if let InFlightState::Away(away) = state.in_flight_mut(in_flight) {
-        away.tries += 1;
+    if let InFlightState::Leased(leased) = state.in_flight_mut(in_flight) {
+        leased.tries += 1;
     }
     Some(in_flight)
 }
 
 /// Returns the state of a batch if it is leased, by this or by a later lease.
-fn away<J: Job>(state: &mut ExecutorState<J>, lease: Lease) -> Option<&mut LeaseState> {
+fn leased_state<J: Job>(state: &mut ExecutorState<J>, lease: Lease) -> Option<&mut LeaseState> {
     if state.generation != lease.generation || !state.running || lease.in_flight < state.front {
         return None;
     }
     match state.in_flight_mut(lease.in_flight) {
-        InFlightState::Away(away) => Some(away),
+        InFlightState::Leased(leased) => Some(leased),
         _ => None,
     }
 }
@@ -265,11 +265,11 @@ fn give_back<J: Job>(
     in_flight: u64,
     why: ReturnReason,
 ) {
-    let InFlightState::Away(away) = state.in_flight_mut(in_flight) else {
+    let InFlightState::Leased(leased) = state.in_flight_mut(in_flight) else {
         return;
     };
-    away.filling = false;
-    let own = why == ReturnReason::Declined || away.tries >= TRIES;
+    leased.filling = false;
+    let own = why == ReturnReason::Declined || leased.tries >= TRIES;
     let known = state.returned.entry(in_flight).or_insert(own);
     *known |= own;
     shared.leasable.notify_all();

@@ -59,7 +59,7 @@ pub(super) enum InFlightState<J: Job> {
     /// The local threads will open it.
     Waiting,
     /// Leased, see [`lease`](super::lease).
-    Away(LeaseState),
+    Leased(LeaseState),
     Filling(BatchInWork<J>),
     /// A worker is finishing the batch.
     Closing,

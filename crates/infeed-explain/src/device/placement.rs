@@ -66,7 +66,7 @@ impl Case {
                 Err(error) => return Err(error),
             }
         }
-        let (known, devices, name) = match &rates {
+        let (origin, devices, name) = match &rates {
             RateSource::Device(device) => (self.device_origin(), 1, device.name()),
             RateSource::Profile(machine, _) => {
                 (self.device_origin(), machine.devices, machine.name.clone())
@@ -74,7 +74,7 @@ impl Case {
         };
         let context = PlacementContext {
             device: name,
-            known,
+            origin,
             now: self.split(),
             decodes: self.decodes(),
         };

@@ -49,14 +49,14 @@ pub(crate) fn feeding_from_counters(
     let made_here = made_here(stats, run);
     let cpu: f64 = run.stages.iter().map(|stage| stage.cpu_s).sum();
     let mut feeding = Feeding {
-        known: FeederOrigin::Counted,
+        origin: FeederOrigin::Counted,
         make_s: cpu / made_here.max(1.0),
         receive_s,
         sample_bytes,
         small_bytes: small_bytes.filter(|small| *small < sample_bytes),
         network: Network {
             bytes_per_s: received / receiving.max(1e-9),
-            known: NetworkOrigin::Reached,
+            origin: NetworkOrigin::Reached,
         },
         hosts: feeders
             .iter()

@@ -157,11 +157,11 @@ fn plan_feeders(
     let network = match case.conditions.network {
         Some(bytes_per_s) => Network {
             bytes_per_s,
-            known: NetworkOrigin::Given,
+            origin: NetworkOrigin::Given,
         },
         None => Network {
             bytes_per_s: wire.all,
-            known: NetworkOrigin::Loopback,
+            origin: NetworkOrigin::Loopback,
         },
     };
     let connection = wire.connection.min(network.bytes_per_s) / sample_bytes;
@@ -183,7 +183,7 @@ fn plan_feeders(
         ceilings: all.only(&[Limit::Copy, Limit::Device, Limit::Step]),
     };
     let feeding = Feeding {
-        known: FeederOrigin::Planned,
+        origin: FeederOrigin::Planned,
         feeder_cores: Some(feeder_cores),
         make_s: make_s(known.own.mid),
         send_s,
@@ -224,7 +224,7 @@ fn add(
     }
     feeding.hosts = found.hosts;
     let feeder = found.feeder?;
-    feeding.known = FeederOrigin::Measured;
+    feeding.origin = FeederOrigin::Measured;
     feeding.sample_bytes = found.sample_bytes;
     feeding.receive_s = found.receive_s;
     if found.make_s > 0.0 {
@@ -233,7 +233,7 @@ fn add(
     if case.conditions.network.is_none() {
         feeding.network = Network {
             bytes_per_s: found.bytes_per_s,
-            known: NetworkOrigin::Reached,
+            origin: NetworkOrigin::Reached,
         };
     }
     let wire = feeding.network.bytes_per_s / feeding.sample_bytes.max(1.0);

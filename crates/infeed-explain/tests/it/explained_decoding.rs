@@ -82,7 +82,7 @@ fn a_decoder_that_is_slower_than_the_cores_is_not_recommended() {
 
     let decoding = decoding(&found);
     assert_eq!((decoding.share, decoding.now), (0, 0), "{decoding:?}");
-    assert_eq!(decoding.known, DeviceOrigin::Simulated);
+    assert_eq!(decoding.origin, DeviceOrigin::Simulated);
     assert!((decoding.taken - 1.0).abs() < 1e-9, "all are baseline");
     let gpu = of(decoding, 16);
     assert_eq!(gpu.placement.binding, Limit::Decoder);

@@ -79,7 +79,7 @@ fn a_slow_bus_moves_the_cast_to_the_device() {
     assert_eq!((bytes.bus_bytes, floats.bus_bytes), (BYTES, FLOATS));
     let expected = 3e5 / BYTES;
     assert!((bytes.rate.mid / expected - 1.0).abs() < 0.05, "{bytes:?}");
-    assert_eq!(placement.known, DeviceOrigin::Simulated);
+    assert_eq!(placement.origin, DeviceOrigin::Simulated);
     let notes = placement.notes.join("\n");
     assert!(notes.contains("the device is simulated"), "{notes}");
     assert_eq!(found.verdict.limit, Limit::Copy, "{:?}", found.resources);
@@ -255,7 +255,7 @@ fn a_plan_for_a_named_machine_shares_its_host_between_devices() {
 
     let placement = placement(&found);
     assert_eq!(
-        (placement.known, placement.devices),
+        (placement.origin, placement.devices),
         (DeviceOrigin::Planned, 4)
     );
     assert_eq!(

@@ -50,10 +50,10 @@ fn feeders_are_planned_for_the_given_network_before_one_starts() {
 
     let feeding = found.feeding.expect("it was asked for");
     assert_eq!(
-        (feeding.known, feeding.feeder_cores),
+        (feeding.origin, feeding.feeder_cores),
         (FeederOrigin::Planned, Some(64))
     );
-    assert_eq!(feeding.network.known, NetworkOrigin::Given);
+    assert_eq!(feeding.network.origin, NetworkOrigin::Given);
     assert_eq!(feeding.sample_bytes, ROW);
     assert_eq!(feeding.small_bytes, Some(16.0 * 16.0 * 3.0 + 8.0 + 17.0));
     let wire = feeding.parts.iter().find(|part| part.limit == Limit::Wire);
@@ -84,7 +84,7 @@ fn running_feeders_are_measured_and_compared_with_the_prediction() {
     let found = explain_case(&pipeline, conditions);
 
     let feeding = found.feeding.expect("feeders were named");
-    assert_eq!(feeding.known, FeederOrigin::Measured, "{:?}", found.notes);
+    assert_eq!(feeding.origin, FeederOrigin::Measured, "{:?}", found.notes);
     assert_eq!(feeding.hosts.len(), 2);
     for (reported, feeder) in feeding.hosts.iter().zip(&feeders) {
         assert_eq!(reported.host, host(feeder));
@@ -132,7 +132,7 @@ fn a_feeder_that_cannot_be_reached_is_reported_and_others_are_planned() {
     let found = explain_case(&pipeline(root.path()), conditions);
 
     let feeding = found.feeding.expect("a feeder was named");
-    assert_eq!(feeding.known, FeederOrigin::Planned);
+    assert_eq!(feeding.origin, FeederOrigin::Planned);
     assert!(feeding.measured.is_none() && !feeding.hosts[0].connected);
     assert!(
         found
@@ -184,7 +184,7 @@ fn a_running_loop_reports_each_feeder_and_the_wire_as_a_limit() {
     let found = running("data", &pipeline, &loader).expect("explained");
 
     let feeding = found.feeding.expect("it has feeders");
-    assert_eq!(feeding.known, FeederOrigin::Counted);
+    assert_eq!(feeding.origin, FeederOrigin::Counted);
     let reported: Vec<&str> = feeding
         .hosts
         .iter()

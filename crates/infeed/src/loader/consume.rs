@@ -274,7 +274,7 @@ fn stall_text(waited: Duration, now: ExecutorSnapshot) -> String {
         idle_workers,
         reading,
         fetched_records,
-        away,
+        leased,
     } = now;
     let busy = workers.saturating_sub(idle_workers);
     let whom = if busy > 0 {
@@ -287,9 +287,9 @@ fn stall_text(waited: Duration, now: ExecutorSnapshot) -> String {
             "all {workers} workers wait for bytes, {reading} reads are in flight: the storage is \
              the limit"
         )
-    } else if away > 0 {
+    } else if leased > 0 {
         format!(
-            "all {workers} workers wait, {away} steps are leased to feeders: the feeders are the \
+            "all {workers} workers wait, {leased} steps are leased to feeders: the feeders are the \
              limit"
         )
     } else {
@@ -418,7 +418,7 @@ mod tests {
                 idle_workers,
                 reading,
                 fetched_records: 0,
-                away: 0,
+                leased: 0,
             };
             stall_text(Duration::from_secs(12), now)
         };

@@ -119,7 +119,7 @@ fn local_threads_and_leases_stay_within_their_limits() {
     }
     assert_eq!(leases.take(SHORT), LeaseOutcome::Timeout);
     assert!(matches!(executor.next(SHORT), NextBatch::Timeout));
-    assert_eq!(executor.situation().away, 3);
+    assert_eq!(executor.situation().leased, 3);
     // The remote workers are gone: the local threads fill their batches.
     for taken in taken {
         if let LeaseOutcome::Batch(lease) = taken {

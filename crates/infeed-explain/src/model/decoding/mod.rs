@@ -28,7 +28,8 @@ pub struct DecodingReport {
     /// Name of the device.
     pub device: String,
     /// Origin of the numbers of bus, decoder and device.
-    pub known: DeviceOrigin,
+    #[serde(alias = "known")]
+    pub origin: DeviceOrigin,
     /// Files per record that the decoder takes if all are left to it. The host decodes the others
     /// in every share.
     pub taken: f64,
@@ -134,7 +135,7 @@ impl DecodingCosts {
 /// Compares all shares with `host`, the best placement with the host's pixels. `now` of 16 records
 /// ran on the decoder. The result has no sentences yet.
 pub(crate) fn weigh(
-    (device, known): (String, DeviceOrigin),
+    (device, origin): (String, DeviceOrigin),
     now: u8,
     host: &PlacementRate,
     ends: &DecodingCosts,
@@ -162,7 +163,7 @@ pub(crate) fn weigh(
     candidates.retain(|candidate| [0, share, now, PARTS].contains(&candidate.share));
     DecodingReport {
         device,
-        known,
+        origin,
         taken: ends.taken,
         now,
         share,

@@ -44,7 +44,7 @@ fn decoding_sentences(decoding: &DecodingReport) -> Vec<String> {
             .to_owned(),
     );
     sentences.push(
-        match decoding.known {
+        match decoding.origin {
             DeviceOrigin::Simulated => {
                 "the device is simulated: its decoder has the configured rate, not that of a real \
                 GPU"

@@ -18,7 +18,8 @@ use crate::model::limit::{Limit, Resource};
 #[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct Feeding {
     /// Origin of the numbers of a feeder.
-    pub known: FeederOrigin,
+    #[serde(alias = "known")]
+    pub origin: FeederOrigin,
     /// Cores of a feeder, if it is planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feeder_cores: Option<usize>,
@@ -77,7 +78,8 @@ pub struct Network {
     /// Bytes of batches per second.
     pub bytes_per_s: f64,
     /// Origin of the rate.
-    pub known: NetworkOrigin,
+    #[serde(alias = "known")]
+    pub origin: NetworkOrigin,
 }
 
 /// Origin of a network's rate.

@@ -317,7 +317,7 @@ fn says(feeding: &Feeding, what: &str) -> bool {
 fn sentences_contain_the_numbers_of_the_arithmetic() {
     let link = |bytes_per_s| Network {
         bytes_per_s,
-        known: NetworkOrigin::Given,
+        origin: NetworkOrigin::Given,
     };
     let feeding = report(model(), link(1e9), Some(900.0));
     assert!(
@@ -363,7 +363,7 @@ fn sentences_contain_the_numbers_of_the_arithmetic() {
     assert_eq!(narrow.advice(Limit::Wire).len(), 1);
 
     let loopback = Network {
-        known: NetworkOrigin::Loopback,
+        origin: NetworkOrigin::Loopback,
         ..link(1e9)
     };
     let unknown = report(model(), loopback, None);
@@ -383,11 +383,11 @@ fn measured_rates_appear_next_to_the_prediction() {
         model(),
         Network {
             bytes_per_s: 1e9,
-            known: NetworkOrigin::Reached,
+            origin: NetworkOrigin::Reached,
         },
         None,
     );
-    feeding.known = FeederOrigin::Measured;
+    feeding.origin = FeederOrigin::Measured;
     feeding.measured = Some(FeederGain {
         without: 200.0,
         with: 540.0,
@@ -416,7 +416,7 @@ fn measured_rates_appear_next_to_the_prediction() {
 fn recordings_with_the_older_keys_are_read() {
     let network = Network {
         bytes_per_s: 1e9,
-        known: NetworkOrigin::Reached,
+        origin: NetworkOrigin::Reached,
     };
     let feeding = report(model(), network, Some(900.0));
     let json = serde_json::to_string(&feeding).expect("serializes");

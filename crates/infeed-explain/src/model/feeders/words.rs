@@ -112,7 +112,7 @@ fn feeding_parts(feeding: &Feeding, model: &FeedingModel) -> Vec<Resource> {
         add(model.own_limit, Interval::exact(model.own), text);
     }
     let one = model.feeder.mid;
-    let text = match (feeding.known, feeding.feeder_cores) {
+    let text = match (feeding.origin, feeding.feeder_cores) {
         (FeederOrigin::Planned, Some(cores)) => format!(
             "{cores} cores / ({} to make + {} to send) per sample = {one:.0} samples/s of one \
              feeder, if its cores are like those here",
@@ -131,7 +131,7 @@ fn feeding_parts(feeding: &Feeding, model: &FeedingModel) -> Vec<Resource> {
             format_bytes_per_s(feeding.network.bytes_per_s),
             format_bytes(feeding.sample_bytes),
             wire.mid,
-            network(feeding.network.known),
+            network(feeding.network.origin),
         );
         add(Limit::Wire, wire, text);
     }
@@ -148,8 +148,8 @@ fn feeding_parts(feeding: &Feeding, model: &FeedingModel) -> Vec<Resource> {
     parts
 }
 
-fn network(known: NetworkOrigin) -> &'static str {
-    match known {
+fn network(origin: NetworkOrigin) -> &'static str {
+    match origin {
         NetworkOrigin::Loopback => "over loopback: an upper bound for any network",
         NetworkOrigin::Given => "the configured rate of the network",
         NetworkOrigin::Reached => "reached while bytes arrived",
@@ -304,7 +304,7 @@ fn costly_receiving(feeding: &Feeding) -> Option<String> {
 
 /// Warns that loopback is faster than a network.
 fn loopback_bound(feeding: &Feeding) -> Option<String> {
-    (feeding.network.known == NetworkOrigin::Loopback).then(|| {
+    (feeding.network.origin == NetworkOrigin::Loopback).then(|| {
         format!(
             "the network was not measured: {} is the loopback rate, an upper bound for any \
              network; --network 10Gbit plans with a given rate",
@@ -319,7 +319,7 @@ fn feeder_storage(
     model: &FeedingModel,
     context: &FeedingContext,
 ) -> Option<String> {
-    (feeding.known == FeederOrigin::Planned && context.record_bytes > 0.0).then(|| {
+    (feeding.origin == FeederOrigin::Planned && context.record_bytes > 0.0).then(|| {
         format!(
             "the storage rate of feeders is not known: each must read {}",
             format_bytes_per_s(feeder_rate(model) * context.record_bytes)

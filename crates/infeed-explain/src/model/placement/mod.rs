@@ -74,7 +74,8 @@ pub struct PlacementReport {
     /// Name of the device or of the profile.
     pub device: String,
     /// Origin of its numbers.
-    pub known: DeviceOrigin,
+    #[serde(alias = "known")]
+    pub origin: DeviceOrigin,
     /// Number of devices that share the host's cores and storage. Rates are those of one device.
     pub devices: u32,
     /// All possible placements, the one with most work on the host first.
@@ -193,7 +194,7 @@ pub(crate) const UNKNOWN: Interval = Interval {
 #[derive(Clone, Debug)]
 pub(crate) struct PlacementContext {
     pub(crate) device: String,
-    pub(crate) known: DeviceOrigin,
+    pub(crate) origin: DeviceOrigin,
     pub(crate) now: Split,
     pub(crate) decodes: bool,
 }
@@ -215,7 +216,7 @@ pub(crate) fn place(
         .collect();
     Some(PlacementReport {
         device: context.device,
-        known: context.known,
+        origin: context.origin,
         devices: model.devices.max(1),
         candidates,
         now: context.now,

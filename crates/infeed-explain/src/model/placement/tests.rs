@@ -34,7 +34,7 @@ fn model() -> PlacementModel {
 fn placement_report(costs: &[Cost], model: &PlacementModel) -> PlacementReport {
     let context = PlacementContext {
         device: "a device".to_owned(),
-        known: DeviceOrigin::Measured,
+        origin: DeviceOrigin::Measured,
         now: Split::Device,
         decodes: false,
     };
@@ -426,7 +426,7 @@ fn rates_that_are_no_numbers_do_not_stop_the_arithmetic() {
     assert_eq!(placement.candidates.len(), 2);
     let context = PlacementContext {
         device: String::new(),
-        known: DeviceOrigin::Planned,
+        origin: DeviceOrigin::Planned,
         now: Split::Host,
         decodes: false,
     };

@@ -59,7 +59,7 @@ fn placement_sentences(placement: &PlacementReport) -> Vec<String> {
         ));
     }
     sentences.push(
-        match placement.known {
+        match placement.origin {
             DeviceOrigin::Measured => "bus and device are timed on the device's own clock",
             DeviceOrigin::Simulated => {
                 "the device is simulated: bus and device have the configured rates, not those of a \

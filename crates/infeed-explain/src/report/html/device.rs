@@ -31,11 +31,11 @@ pub(super) fn placement(e: &Explanation) -> String {
         .iter()
         .map(|candidate| row(placement, candidate))
         .collect();
-    let known = origin_name(placement.known);
+    let origin = origin_name(placement.origin);
     let intro = match placement.devices {
-        1 => format!("Samples per second on {}, {known}.", placement.device),
+        1 => format!("Samples per second on {}, {origin}.", placement.device),
         n => format!(
-            "Samples per second of one of {n} devices, {}, {known}.",
+            "Samples per second of one of {n} devices, {}, {origin}.",
             placement.device
         ),
     };
@@ -82,7 +82,7 @@ pub(super) fn decoding(e: &Explanation) -> String {
         "Samples per second with JPEGs assigned to the decoder of {}, {}. Its pixels differ \
          slightly from the host's.",
         decoding.device,
-        origin_name(decoding.known)
+        origin_name(decoding.origin)
     );
     let caption = "Bars: what each resource allows, by the number of records, out of 16, that the \
                    device decodes. The limit of each is marked.";
@@ -98,8 +98,8 @@ pub(super) fn decoding(e: &Explanation) -> String {
     )
 }
 
-fn origin_name(known: DeviceOrigin) -> &'static str {
-    match known {
+fn origin_name(origin: DeviceOrigin) -> &'static str {
+    match origin {
         DeviceOrigin::Measured => "measured",
         DeviceOrigin::Simulated => "simulated",
         DeviceOrigin::Planned => "planned",

@@ -57,7 +57,7 @@ pub(super) fn counts(e: &Explanation) -> String {
     let Some(feeding) = &e.feeding else {
         return String::new();
     };
-    let known = match feeding.known {
+    let origin = match feeding.origin {
         FeederOrigin::Planned => {
             "Planned from this machine's rates; no other machine was measured."
         }
@@ -89,7 +89,7 @@ pub(super) fn counts(e: &Explanation) -> String {
     section(
         "Gain from other machines",
         &format!(
-            "<p>{known}</p>\n{body}{}",
+            "<p>{origin}</p>\n{body}{}",
             list(&notes).replacen("<ul>", "<ul class=\"notes\">", 1)
         ),
     )

@@ -77,7 +77,7 @@ fn placement_rate_from(
 fn placement() -> PlacementReport {
     PlacementReport {
         device: "cuda:0".to_owned(),
-        known: DeviceOrigin::Measured,
+        origin: DeviceOrigin::Measured,
         devices: 1,
         candidates: vec![
             placement_rate(
@@ -149,7 +149,7 @@ fn decoding() -> DecodingReport {
     let (storage, bus, device, step) = (Some(655.0), Some(5454.0), Some(664.0), Some(667.0));
     DecodingReport {
         device: "cuda:0".to_owned(),
-        known: DeviceOrigin::Measured,
+        origin: DeviceOrigin::Measured,
         taken: 0.93,
         now: 0,
         share: 9,
@@ -364,7 +364,7 @@ fn json_has_both_sections_only_with_a_device() {
     let output: Value = serde_json::from_str(&report::json(&on_device())).expect("JSON");
 
     assert_eq!(output["placement"]["chosen"], "device");
-    assert_eq!(output["placement"]["known"], "measured");
+    assert_eq!(output["placement"]["origin"], "measured");
     assert_eq!(output["placement"]["candidates"][0]["binding"], "copy");
     assert_eq!(output["placement"]["change"]["bound"], "storage");
     assert_eq!(

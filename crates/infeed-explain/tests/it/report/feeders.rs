@@ -50,7 +50,7 @@ pub(super) fn feeding() -> Feeding {
     (gone.connected, gone.alone) = (false, None);
     gone.problem = Some("the connection failed: Connection refused".to_owned());
     Feeding {
-        known: FeederOrigin::Measured,
+        origin: FeederOrigin::Measured,
         feeder_cores: None,
         make_s: 0.0068,
         send_s: 0.0001,
@@ -59,7 +59,7 @@ pub(super) fn feeding() -> Feeding {
         small_bytes: None,
         network: Network {
             bytes_per_s: 1.175e9,
-            known: NetworkOrigin::Given,
+            origin: NetworkOrigin::Given,
         },
         parts: vec![Resource {
             limit: Limit::Wire,
@@ -177,8 +177,8 @@ fn json_has_feeders_under_their_names_and_is_read_back() {
     let output: Value = serde_json::from_str(&report::json(&with_feeders())).expect("JSON");
 
     let feeding = &output["feeding"];
-    assert_eq!(feeding["known"], "measured");
-    assert_eq!(feeding["network"]["known"], "given");
+    assert_eq!(feeding["origin"], "measured");
+    assert_eq!(feeding["network"]["origin"], "given");
     assert_eq!(feeding["counts"][1]["limit"], "feeders");
     assert_eq!(feeding["parts"][0]["limit"], "wire");
     assert_eq!(feeding["enough"], 2);

@@ -22,7 +22,7 @@ const NAMES: &[&str] = &[
     "now",
     "chosen",
     "runner_up",
-    "known",
+    "origin",
     "bound",
     "binding",
 ];
