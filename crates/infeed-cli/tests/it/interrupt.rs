@@ -43,6 +43,8 @@ fn wait_until(child: &mut Child, what: &str, mut holds: impl FnMut(&mut Child) -
 
 /// Sends Ctrl-C once the server has listed three pages, and returns the output of the command.
 fn interrupt_listing(server: &Server, home: &Path, args: &[&str]) -> Output {
+    // The command before listed more pages until it ended.
+    server.take_log();
     let mut child = start(server, home, args);
     let mut pages = 0;
     wait_until(&mut child, "the third page", |child| {
