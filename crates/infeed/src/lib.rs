@@ -76,7 +76,7 @@ pub mod error {
 /// Records, fields and values.
 pub mod sample {
     pub use infeed_codec::decode::ColorMode;
-    pub use infeed_core::sample::{DType, Field, FieldKind, Record, RecordId, Size};
+    pub use infeed_core::sample::{DType, Field, FieldKind, Pixels, Record, RecordId, Size};
 }
 
 /// The trait of a source, for records that [`SourceSpec`](pipeline::SourceSpec) does not open, and
