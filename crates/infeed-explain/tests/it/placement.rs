@@ -307,7 +307,7 @@ fn a_running_loader_on_a_device_is_explained_from_its_own_numbers() {
 
         let bus = found.resources.iter().find(|r| r.limit == Limit::Copy);
         let bus = bus.expect("copies are timed").rate.mid;
-        let expected = 2e5 / BYTES;
+        let expected = 5e4 / BYTES;
         assert!((bus / expected - 1.0).abs() < 0.1, "{bus} of {expected}");
         // The loop's wait for the bus is not part of its step.
         assert_eq!(found.verdict.limit, Limit::Copy, "{:?}", found.resources);
@@ -342,8 +342,8 @@ fn a_running_loader_on_a_device_is_explained_from_its_own_numbers() {
 fn bound_by_its_bus(is_named: bool) -> Explanation {
     let root = data::photos(12);
     let pipeline = photos(root.path());
-    // 6.9 kB take 34.6 ms over this bus.
-    let device = AnyDevice::open("sim:bandwidth=2e5,latency=1us").expect("a device");
+    // 6.9 kB take 139 ms over this bus, longer than a busy machine takes to read and make a batch.
+    let device = AnyDevice::open("sim:bandwidth=5e4,latency=1us").expect("a device");
     let stream = infeed_device::Device::stream(&device).expect("a stream");
     let loader = pipeline
         .open_on(device, Placement::Device, 3, &[], &Options::default())
