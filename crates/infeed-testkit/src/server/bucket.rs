@@ -38,6 +38,8 @@ pub(super) struct BucketState {
     pub(super) objects: BTreeMap<String, StoredObject>,
     pub(super) uploads: BTreeMap<String, MultipartUpload>,
     pub(super) rules: Vec<FaultRule>,
+    /// Object that replaces another one after its next read.
+    pub(super) replacement: Option<(String, Bytes)>,
     /// Seed, and percentage of reads that fail at random.
     pub(super) chaos: Option<(u64, u64)>,
     /// The same for requests that change objects.
@@ -86,6 +88,12 @@ impl BucketState {
         self.revisions += 1;
         let tag = format!("{:016x}", mix(self.revisions));
         StoredObject { bytes, tag }
+    }
+
+    /// Stores an object under its key, with a new tag.
+    pub(super) fn put(&mut self, key: &str, bytes: Bytes) {
+        let object = self.object(bytes);
+        self.objects.insert(key.to_owned(), object);
     }
 
     /// Returns the fault of a request, if any.

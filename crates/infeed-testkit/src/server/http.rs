@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::answer::{Answer, Body, answer};
 use super::bucket::ServerShared;
 use super::head::{RequestHead, kind, parse};
-use super::request::{ReceivedRequest, RequestFault};
+use super::request::{ReceivedRequest, RequestFault, RequestKind};
 use super::write::write;
 
 /// Interval at which an idle connection checks whether the server closes.
@@ -74,6 +74,11 @@ fn serve(mut stream: TcpStream, shared: &ServerShared) -> io::Result<()> {
                 key: head.path.clone(),
                 range: found.range,
             });
+            let is_read =
+                |(key, _): &mut (String, Bytes)| kind == RequestKind::Read && *key == head.path;
+            if let Some((key, bytes)) = state.replacement.take_if(is_read) {
+                state.put(&key, bytes);
+            }
             found
         };
         if fault == Some(RequestFault::Lost) {

@@ -71,9 +71,12 @@ impl Server {
 
     /// Stores an object with a new tag.
     pub fn put(&self, key: &str, bytes: impl Into<Bytes>) {
-        let mut state = self.shared.lock();
-        let object = state.object(bytes.into());
-        state.objects.insert(key.to_owned(), object);
+        self.shared.lock().put(key, bytes.into());
+    }
+
+    /// Replaces an object after its next read, before any other request.
+    pub fn put_after_read(&self, key: &str, bytes: impl Into<Bytes>) {
+        self.shared.lock().replacement = Some((key.to_owned(), bytes.into()));
     }
 
     /// Returns the objects whose keys begin with `prefix` and a slash, by the rest of the key.
