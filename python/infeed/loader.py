@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 import weakref
@@ -54,6 +55,9 @@ def _close_all() -> None:
             return
     except KeyboardInterrupt:
         status = 130
+    # Another Ctrl-C must not interrupt the end. Only the main thread can ignore it.
+    with suppress(ValueError):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     if getattr(sys, "last_type", None) is KeyboardInterrupt:
         status = 130
     _log.warning("the process ends while %s", _running())
