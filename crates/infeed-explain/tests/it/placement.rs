@@ -314,7 +314,7 @@ fn a_running_loader_on_a_device_is_explained_from_its_own_numbers() {
         let (run, crossed) = (&found.run, found.transfers.as_ref());
         let crossed = crossed.expect("it is on a device");
         let after_first = run.seconds - run.first_batch_s;
-        assert!(run.wait_s > 0.7 * after_first, "{run:?}");
+        assert!(run.wait_s > 0.5 * after_first, "{run:?}");
         assert!(crossed.overflow > 0, "the loop keeps all batches");
         let seen = crossed.seen.join("\n");
         assert!(seen.contains("because the loop kept all batches"), "{seen}");
