@@ -112,6 +112,11 @@ use operation::Operation;
 /// Defines [`Transform`] with one variant per listed struct, and what all variants have in common.
 macro_rules! transforms {
     ($($kind:ident),* $(,)?) => {
+        /// The transforms, without their settings and steps.
+        pub mod list {
+            pub use super::{$($kind),*};
+        }
+
         /// A transform of a pipeline, as the user describes it.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(tag = "kind")]
