@@ -7,6 +7,7 @@ of uint8 arrays ("handles"), to which the tables refer by number:
     name, kind, dtype, shape, path, offset, records   array mapped from a file
     name, kind, dtype, handle, offsets                ragged
     name, kind, handle, offsets                       encoded image, bytes, text
+    name, kind, handle, offsets, files                image files: their paths
 
 ``shape`` is that of one record: three dimensions for an image, two for a mask.
 ``offset`` is in bytes. ``offsets`` is the handle of records + 1 ascending uint64: the
@@ -15,8 +16,9 @@ position in ``handle`` at which each record begins, in elements.
 
 import logging
 import mmap
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +57,7 @@ class MemoryColumn:
     offset: int = 0
     values: np.ndarray | None = field(default=None, repr=False)
     offsets: np.ndarray | None = field(default=None, repr=False)
+    files: bool = False
 
     def __eq__(self, other: object) -> bool:
         """Whether settings are equal, over the same file or the same array."""
@@ -69,7 +72,7 @@ class MemoryColumn:
         address = None
         if self.values is not None:
             address = (self.values.ctypes.data, self.values.nbytes)
-        settings = (self.name, self.kind, self.dtype, self.shape)
+        settings = (self.name, self.kind, self.dtype, self.shape, self.files)
         return (*settings, self.path, self.offset, address)
 
     @property
@@ -81,7 +84,7 @@ class MemoryColumn:
 
     def summary(self) -> str:
         """Describes it in a message: ``uint8 [20000, 224, 224, 3] in train.npy``."""
-        text = f"{self.records} {self.kind}"
+        text = f"{self.records} {self.kind}{' files' if self.files else ''}"
         if self.shape is not None:
             text = f"{self.dtype} {list(self.shape)}"
         return text if self.path is None else f"{text} in {self.path}"
@@ -104,6 +107,8 @@ class MemoryColumn:
             table["handle"] = next(handles)
         if self.offsets is not None:
             table["offsets"] = next(handles)
+        if self.files:
+            table["files"] = True
         return table
 
     @classmethod
@@ -146,6 +151,11 @@ def column(name: str, data: Any, kind: str | None) -> MemoryColumn:
     if all(isinstance(item, bytes | bytearray | memoryview) for item in data):
         guess = name if name in ("image", "mask") else "bytes"
         return _join_bytes(name, kind or guess, ("image", "mask", "bytes"), data)
+    if kind in ("image", "mask") and all(
+        isinstance(item, str | os.PathLike) for item in data
+    ):
+        paths = [os.fsencode(item) for item in data]
+        return replace(_join_bytes(name, kind, (kind,), paths), files=True)
     if all(isinstance(item, str) for item in data):
         encoded = [item.encode() for item in data]
         return _join_bytes(name, kind or "text", ("text",), encoded)

@@ -289,3 +289,72 @@ def test_the_budget_of_images_in_memory_fits_those_of_each_pipeline():
             shapes = [batch["image"].shape for batch in loader]
 
         assert shapes == [(1, side, side, 3)] * 2
+
+
+def image_files(folder, count=6):
+    """Returns the paths of images in two folders, whose values are their numbers."""
+    paths = []
+    for number in range(count):
+        path = folder / f"part {number % 2}" / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((4, 4, 3), number, np.uint8)).save(path)
+        paths.append(path)
+    return paths
+
+
+def test_a_list_of_paths_is_read_with_its_columns(tmp_path):
+    paths = image_files(tmp_path)
+    source = sources.Memory(
+        image=[*map(str, paths[:3]), *paths[3:]],
+        label=np.arange(6),
+        boxes=[np.zeros(4 * (number % 3), np.float32) for number in range(6)],
+        kinds={"image": "image"},
+    )
+    pipeline = infeed.Pipeline(source).shuffle(seed=3).decode().batch(6, pad=True)
+
+    with pipeline.open() as loader:
+        batch = next(iter(loader))
+
+    np.testing.assert_array_equal(batch["image"][:, 0, 0, 0], batch["label"])
+    assert sorted(batch["label"]) == list(range(6))
+    counts = np.diff(batch["boxes"][1].astype(int)) // 4
+    np.testing.assert_array_equal(counts, batch["label"] % 3)
+
+
+def test_a_missing_file_of_a_list_is_a_bad_record_with_its_name(tmp_path):
+    paths = image_files(tmp_path)
+    paths[4].unlink()
+    source = sources.Memory(image=paths, kinds={"image": "image"})
+    pipeline = infeed.Pipeline(source).decode().batch(1, pad=True)
+
+    with pipeline.open(on_error="skip") as loader:
+        rows = sum(len(batch["image"]) for batch in loader)
+        (bad,) = loader.bad_records
+
+    assert rows == 5
+    assert bad.name == str(paths[4])
+    assert "there is no file" in bad.reason
+
+
+def test_two_fields_may_be_lists_of_paths(tmp_path):
+    paths = image_files(tmp_path)
+    source = sources.Memory(
+        image=paths, mask=paths[::-1], kinds={"image": "image", "mask": "image"}
+    )
+
+    with infeed.Pipeline(source).decode().batch(6, pad=True).open() as loader:
+        batch = next(iter(loader))
+
+    np.testing.assert_array_equal(batch["image"], batch["mask"][::-1])
+
+
+def test_lists_of_other_files_have_another_fingerprint(tmp_path):
+    paths = image_files(tmp_path)
+
+    def state(given):
+        source = sources.Memory(image=given, kinds={"image": "image"})
+        with infeed.Pipeline(source).decode().batch(2, pad=True).open() as loader:
+            return loader.state_dict()
+
+    assert state(paths) == state(paths)
+    assert state(paths) != state(paths[::-1])

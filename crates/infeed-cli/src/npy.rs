@@ -52,6 +52,7 @@ pub(crate) fn field(path: &Path) -> Result<MemoryField, CliError> {
         shape: shape.to_vec(),
         handle: None,
         offsets: None,
+        files: false,
         path: Some(path.to_owned()),
         offset: length as u64,
         records: Some(records as u64),

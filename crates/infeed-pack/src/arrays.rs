@@ -197,6 +197,7 @@ impl<'a> NpyWriter<'a> {
             shape: column.shape.clone(),
             handle: None,
             offsets: None,
+            files: false,
             path: Some(column.path.clone()),
             offset: npy::header(column.dtype, &column.axes(records)).len() as u64,
             records: Some(records),

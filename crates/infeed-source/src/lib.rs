@@ -20,6 +20,7 @@ pub mod columns;
 mod data_yaml;
 mod extensions;
 pub mod field_spec;
+pub mod file_list;
 mod fingerprints;
 pub mod folder;
 pub mod formats;

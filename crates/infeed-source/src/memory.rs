@@ -1,15 +1,21 @@
-//! Records in memory or in mapped files: arrays and lists of bytes.
+//! Records in memory or in mapped files: arrays, lists of bytes, and lists of image files.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::file_list::FileList;
+use super::folder::read_files;
 use super::label::{label_field, label_value};
-use super::{Admission, Read, ReadError, Sink, Source};
+use super::paths::Paths;
+use super::reads::single_reads;
+use super::{Admission, Read, ReadError, RecordResult, Sink, Source, fingerprint};
 use infeed_core::error::{Cause, Error};
+use infeed_core::random::hash;
 use infeed_core::sample::{Field, FieldKind, Record, RecordId};
 use infeed_raw::map::will_need;
 
@@ -44,6 +50,8 @@ pub enum FieldData {
         /// Ascending; one entry more than there are records.
         offsets: Vec<u64>,
     },
+    /// A file for each record, which is read with the record.
+    Files(FileList),
 }
 
 /// Arrays and lists by field name, each with one entry per record.
@@ -103,8 +111,10 @@ impl Memory {
         })
     }
 
+    /// Returns the bytes of a field that is in memory; none of a field in files.
     fn field(&self, field: usize, record: usize) -> Bytes {
         match &self.data[field] {
+            FieldData::Files(_) => Bytes::new(),
             FieldData::Array(bytes) => {
                 let size = bytes.len() / self.len as usize;
                 bytes.slice(record * size..(record + 1) * size)
@@ -116,6 +126,64 @@ impl Memory {
                 values.slice(range)
             }
         }
+    }
+
+    /// Returns the fields in files, with their numbers.
+    fn file_fields(&self) -> impl Iterator<Item = (usize, &Paths)> {
+        self.data
+            .iter()
+            .enumerate()
+            .filter_map(|(field, data)| match data {
+                FieldData::Files(files) => Some((field, files.paths())),
+                _ => None,
+            })
+    }
+
+    fn has_files(&self) -> bool {
+        self.file_fields().next().is_some()
+    }
+
+    /// Returns the files of a field; without a field, those of the first one that has files.
+    fn paths_of(&self, field: Option<usize>) -> Option<&Paths> {
+        let mut found = self.file_fields();
+        let fits = |at: usize| field.is_none_or(|field| field == at);
+        found.find(|&(at, _)| fits(at)).map(|(_, paths)| paths)
+    }
+
+    /// Reads a record with fields in files.
+    fn record(&self, record: u64, admit: &mut Admission<'_>) -> Result<RecordResult, ReadError> {
+        let (numbers, lists): (Vec<usize>, Vec<&Paths>) = self.file_fields().unzip();
+        // Fields in memory are resident.
+        let files = read_files(record, &lists, 0, admit).map_err(|error| match error {
+            ReadError::Io {
+                record,
+                field,
+                error,
+            } => ReadError::Io {
+                record,
+                field: field.map(|at| numbers[at]),
+                error,
+            },
+            refused @ ReadError::Refused { .. } => refused,
+        })?;
+        let files = match files {
+            Ok(files) => files,
+            Err(cause) => return Ok(Err(cause)),
+        };
+        let fields = 0..self.fields.len();
+        let mut fields: Vec<Bytes> = fields
+            .map(|field| self.field(field, record as usize))
+            .collect();
+        if self.mapped {
+            touch(&fields);
+        }
+        for (at, file) in numbers.into_iter().zip(files) {
+            fields[at] = file;
+        }
+        Ok(Ok(Record {
+            index: record,
+            fields,
+        }))
     }
 }
 
@@ -136,6 +204,7 @@ fn count(field: &Field, data: &FieldData) -> Result<u64, Error> {
     };
     match data {
         FieldData::List(list) => Ok(list.len() as u64),
+        FieldData::Files(files) => Ok(files.paths().len() as u64),
         FieldData::Array(bytes) => match field.kind.record_bytes() {
             Some(size) if size > 0 && bytes.len().is_multiple_of(size) => {
                 Ok((bytes.len() / size) as u64)
@@ -169,11 +238,47 @@ impl Source for Memory {
         self.len
     }
 
-    fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
+    fn fingerprint(&self) -> u64 {
+        let whole = fingerprint(self.len, &self.fields);
+        let files: Vec<u64> = self
+            .file_fields()
+            .map(|(_, paths)| paths.fingerprint())
+            .collect();
+        match files.is_empty() {
+            true => whole,
+            false => hash(&[&[whole], files.as_slice()].concat()),
+        }
+    }
+
+    fn id(&self, record: u64, field: Option<usize>) -> RecordId {
+        let paths = self.paths_of(field).or_else(|| self.paths_of(None));
         RecordId {
             index: record,
-            name: format!("element {record} in memory"),
+            name: match paths {
+                Some(paths) => paths.path(record as usize).display().to_string(),
+                None => format!("element {record} in memory"),
+            },
         }
+    }
+
+    fn name(&self, record: u64) -> Option<String> {
+        Some(self.paths_of(None)?.name(record as usize))
+    }
+
+    fn files(&self, record: u64) -> Vec<PathBuf> {
+        let lists = self.file_fields();
+        lists
+            .map(|(_, paths)| paths.path(record as usize))
+            .collect()
+    }
+
+    fn field_in_memory(&self, record: u64, field: usize) -> Option<Bytes> {
+        let is_file = matches!(self.data.get(field)?, FieldData::Files(_));
+        (!is_file && self.has_files()).then(|| self.field(field, record as usize))
+    }
+
+    fn parallel_reads(&self) -> Option<usize> {
+        self.paths_of(None)?.parallel_reads()
     }
 
     fn label(&self, record: u64) -> Option<i64> {
@@ -182,6 +287,9 @@ impl Source for Memory {
     }
 
     fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
+        if self.has_files() {
+            return single_reads(run);
+        }
         let record: usize = (0..self.fields.len())
             .map(|field| {
                 run.first()
@@ -194,9 +302,15 @@ impl Source for Memory {
     fn read(
         &self,
         read: &Read,
-        _admit: &mut Admission<'_>,
+        admit: &mut Admission<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
+        if self.has_files() {
+            for &(position, record) in &read.records {
+                sink(position, self.record(record, admit)?);
+            }
+            return Ok(());
+        }
         hand_over(read, self.mapped, sink, |record| {
             let fields = 0..self.fields.len();
             Ok(fields

@@ -14,6 +14,8 @@ from infeed.sources.base import Source
 class Memory(Source):
     """Arrays and lists in memory by field name, with one element per record.
 
+        Memory(image=paths, label=labels, kinds={"image": "image"})  # image files
+
     The data determines the kind of a field, unless ``kinds`` sets it:
 
     - uint8 ``[N, H, W, C]`` with 1, 3 or 4 channels: images. A field named ``image``
@@ -22,7 +24,8 @@ class Memory(Source):
     - any other array of numbers: tensors ``[N, ...]`` or scalars ``[N]``.
     - a list of bytes: encoded images in a field named ``image`` or ``mask``, else
       bytes.
-    - a list of str: text.
+    - a list of str: text. With the kind ``"image"`` or ``"mask"`` in ``kinds``, paths
+      or URLs of image files, which are read with their records.
     - a list of arrays ``[n]`` or ``[n, k]`` of unequal length, or ``(values,
       offsets)``: ragged, as flat lists of numbers.
 

@@ -134,6 +134,7 @@ fn a_slow_transform_is_named_if_nothing_is_decoded() {
         shape: vec![64, 64, 3],
         handle: None,
         offsets: None,
+        files: false,
         path: Some(path),
         offset: 0,
         records: Some(16),

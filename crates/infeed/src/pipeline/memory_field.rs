@@ -12,6 +12,7 @@ use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind};
 use infeed_source::Source;
 use infeed_source::field_spec::field_kind;
+use infeed_source::file_list::FileList;
 use infeed_source::memory::FieldData;
 
 /// Object in memory that a description refers to by index. No file can contain it.
@@ -52,6 +53,9 @@ pub struct MemoryField {
     /// fixed size. Offsets count bytes, for `ragged` values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offsets: Option<usize>,
+    /// Whether the bytes of each record are the path or URL of its image file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub files: bool,
     /// File with the array, instead of a buffer. It is memory-mapped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
@@ -84,6 +88,7 @@ impl MemoryField {
             shape,
             handle: Some(handle),
             offsets: None,
+            files: false,
             path: None,
             offset: 0,
             records: None,
@@ -124,7 +129,19 @@ impl MemoryField {
                             return Err(wrong("offsets must ascend within the bytes".to_owned()));
                         }
                         let slice = |pair: &[u64]| values.slice(pair[0] as usize..pair[1] as usize);
-                        FieldData::List(offsets.windows(2).map(slice).collect())
+                        let list = offsets.windows(2).map(slice);
+                        match self.files {
+                            false => FieldData::List(list.collect()),
+                            true => {
+                                let name = |bytes: Bytes| {
+                                    String::from_utf8(bytes.into()).map_err(|_| {
+                                        wrong("the name of a file is not UTF-8; rename it".into())
+                                    })
+                                };
+                                let names = list.map(name).collect::<Result<Vec<_>, _>>()?;
+                                FieldData::Files(FileList::new(&names)?)
+                            }
+                        }
                     }
                 }
             }

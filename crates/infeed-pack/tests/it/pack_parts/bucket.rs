@@ -201,6 +201,7 @@ fn a_large_shard_is_uploaded_in_parts_and_appears_complete() {
         shape: vec![1 << 20],
         handle: None,
         offsets: None,
+        files: false,
         path: Some(path),
         offset: 0,
         records: Some(40),
