@@ -9,15 +9,17 @@ from infeed.transforms.base import Fill, Interpolation, Transform
 class LongestMaxSize(Transform):
     """Resizes images so that the longer side has a given length, as albumentations.
 
-    Pixels are those of ``Resize``, with antialiasing.
+    Pixels are those of ``Resize``.
 
     Args:
         max_size: Length of the longer side in pixels.
         interpolation: Filter for images.
+        antialias: As in ``Resize``.
     """
 
     max_size: int
     interpolation: Interpolation = "bilinear"
+    antialias: bool = True
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,7 +146,7 @@ class Mosaic(Transform):
         center_range: Range of the centre, in shares of width and height.
         p: Probability of four images. Otherwise the image is alone in the middle, in
             the same size.
-        interpolation: Filter for images, antialiased.
+        interpolation: Filter for images.
         fill: Value of uncovered pixels of images: one number, or one per channel.
         mask_fill: Value of uncovered pixels of masks.
         window: Number of positions before that of the sample from which the other
@@ -153,6 +155,7 @@ class Mosaic(Transform):
             that show it, if memory allows. A larger window mixes more images, and its
             resized images need more memory. As many positions as the epoch has, or
             more: all positions before it.
+        antialias: As in ``Resize``. Ultralytics and YOLOX resize without.
 
     Shape:
         Images and masks have this size.
@@ -165,3 +168,4 @@ class Mosaic(Transform):
     fill: Fill = 114
     mask_fill: Fill = 0
     window: int = 128
+    antialias: bool = True

@@ -14,6 +14,7 @@ use super::mix::other_position;
 use super::operation::Operation;
 use super::pad::{check_fill, fill_row, pixel_from_values};
 use super::params::Check;
+use super::resize::default_antialias;
 use super::scale::push_scaled;
 use super::{ChannelValues, Filter, PadMode, Rng, Sides, Step, TransformError};
 use infeed_core::sample::{Depth, Image, Region, Size};
@@ -48,6 +49,9 @@ pub struct Mosaic {
     /// the window is decoded once and serves several mosaics.
     #[serde(default = "default_window")]
     pub window: u64,
+    /// As in [`Resize`](super::Resize).
+    #[serde(default = "default_antialias", skip_serializing_if = "Clone::clone")]
+    pub antialias: bool,
 }
 
 /// As many as Ultralytics keeps for batches of 16 images.
@@ -98,6 +102,7 @@ impl Mosaic {
             fill: default_fill(),
             mask_fill: ChannelValues::default(),
             window: default_window(),
+            antialias: true,
         }
     }
 
@@ -230,7 +235,14 @@ impl Mosaic {
         let ratio = |result: u32, image: u32| f64::from(result) / 2.0 / f64::from(image);
         let factor = ratio(whole.width, image.width).min(ratio(whole.height, image.height));
         let (round, filter) = (f64::round_ties_even, self.interpolation);
-        push_scaled("Mosaic", image, factor, round, filter, steps)?;
+        push_scaled(
+            "Mosaic",
+            image,
+            factor,
+            round,
+            (filter, self.antialias),
+            steps,
+        )?;
         Ok(steps.last().map_or(image, |step| step.output_size(image)))
     }
 }
@@ -350,6 +362,23 @@ mod tests {
         }
         let tall = mosaic.tile(size(900, 30), 3, [350, 500]).expect("a tile");
         assert_eq!(tall.region, region(500, 350, 140, 11));
+    }
+
+    #[test]
+    fn tiles_are_resized_without_antialiasing_if_asked_for() {
+        let mosaic = Mosaic {
+            antialias: false,
+            ..Mosaic::new(640)
+        };
+
+        let tile = mosaic.tile(size(480, 640), 0, [200, 400]).expect("a tile");
+
+        let resize = Step::Resize {
+            size: size(240, 320),
+            filter: Filter::Bilinear,
+            antialias: false,
+        };
+        assert_eq!(tile.steps, [resize]);
     }
 
     #[test]

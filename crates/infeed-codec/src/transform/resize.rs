@@ -36,7 +36,7 @@ pub struct Resize {
     pub antialias: bool,
 }
 
-fn default_antialias() -> bool {
+pub(super) fn default_antialias() -> bool {
     true
 }
 

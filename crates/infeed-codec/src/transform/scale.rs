@@ -9,6 +9,7 @@ use super::effect::Effect;
 use super::error::Result;
 use super::operation::Operation;
 use super::params::{Check, MAX_PIXELS};
+use super::resize::default_antialias;
 use super::{Filter, Rng, Step, TransformError};
 use infeed_core::sample::Size;
 
@@ -19,7 +20,7 @@ pub(super) fn push_scaled(
     image: Size,
     factor: f64,
     round: fn(f64) -> f64,
-    filter: Filter,
+    (filter, antialias): (Filter, bool),
     steps: &mut Vec<Step>,
 ) -> Result<()> {
     // The cast saturates.
@@ -39,7 +40,7 @@ pub(super) fn push_scaled(
         steps.push(Step::Resize {
             size,
             filter,
-            antialias: true,
+            antialias,
         });
     }
     Ok(())
@@ -54,6 +55,9 @@ pub struct LongestMaxSize {
     /// Interpolation of images; masks use `Nearest`.
     #[serde(default)]
     pub interpolation: Filter,
+    /// As in [`Resize`](super::Resize).
+    #[serde(default = "default_antialias", skip_serializing_if = "Clone::clone")]
+    pub antialias: bool,
 }
 
 impl LongestMaxSize {
@@ -62,6 +66,7 @@ impl LongestMaxSize {
         LongestMaxSize {
             max_size,
             interpolation: Filter::default(),
+            antialias: true,
         }
     }
 }
@@ -75,6 +80,10 @@ impl Operation for LongestMaxSize {
         Some(self.interpolation)
     }
 
+    fn is_antialiased(&self) -> bool {
+        self.antialias
+    }
+
     fn validate(&self) -> Result<()> {
         let (height, width) = (self.max_size, self.max_size);
         Check("LongestMaxSize").size("max_size", Size { height, width })
@@ -82,7 +91,7 @@ impl Operation for LongestMaxSize {
 
     fn draw(&self, image: Size, _rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let factor = f64::from(self.max_size) / f64::from(image.height.max(image.width));
-        let (name, filter) = ("LongestMaxSize", self.interpolation);
+        let (name, filter) = ("LongestMaxSize", (self.interpolation, self.antialias));
         push_scaled(name, image, factor, f64::round_ties_even, filter, steps)
     }
 }
@@ -175,7 +184,7 @@ impl Operation for RandomShortestSize {
             factor = factor.min(f64::from(most) / long);
         }
         let (name, filter) = ("RandomShortestSize", self.interpolation);
-        push_scaled(name, image, factor, f64::trunc, filter, steps)
+        push_scaled(name, image, factor, f64::trunc, (filter, true), steps)
     }
 }
 
@@ -244,6 +253,6 @@ impl Operation for ScaleJitter {
         let fit = (height / f64::from(image.height)).min(width / f64::from(image.width));
         let factor = fit * rng.uniform(low, high);
         let (name, filter) = ("ScaleJitter", self.interpolation);
-        push_scaled(name, image, factor, f64::trunc, filter, steps)
+        push_scaled(name, image, factor, f64::trunc, (filter, true), steps)
     }
 }
