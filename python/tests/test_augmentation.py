@@ -137,6 +137,7 @@ AUGMENTATIONS = [
     T.RandomChoice([T.RandomSolarize(99), T.GaussianBlur(5), T.RandomRotation(9)]),
     T.RandomOrder([T.RandomInvert(), T.RandomVerticalFlip(), T.RandomGrayscale(0.5)]),
     T.RandomPhotometricDistort(),
+    T.RandomHSV(),
 ]
 
 

@@ -78,6 +78,26 @@ class RandomPhotometricDistort(Transform):
 
 
 @dataclass(frozen=True, repr=False)
+class RandomHSV(Transform):
+    """Changes hue, saturation and value as Ultralytics does.
+
+    Each image gets a random turn of the hue and random factors of saturation and value
+    in HSV, which are clipped. Gray pixels stay gray, and gray images stay as they are.
+    Pixels differ from those of OpenCV by the rounding of its HSV, which has steps of 2
+    degrees and 8 bits.
+
+    Args:
+        hue: Largest turn in both directions, 0 to 1 in turns of the colour circle.
+        saturation: Factor from ``1 - saturation`` to ``1 + saturation``, 0 to 1.
+        value: Factor from ``1 - value`` to ``1 + value``, 0 to 1.
+    """
+
+    hue: float = 0.015
+    saturation: float = 0.7
+    value: float = 0.4
+
+
+@dataclass(frozen=True, repr=False)
 class RandomInvert(Transform):
     """Replaces each value ``v`` by ``255 - v``.
 

@@ -177,6 +177,14 @@ pub(super) fn change_colors(image: &mut Image, steps: &[ColorStep]) -> Result<()
                 map_colors(image, ColorChange::Saturation(shares(factor)));
             }
             ColorStep::Hue(factor) => map_colors(image, ColorChange::Hue(factor as f32)),
+            ColorStep::Hsv {
+                turn,
+                saturation,
+                value,
+            } => {
+                let change = [turn, saturation, value].map(|v| v as f32);
+                map_colors(image, ColorChange::Hsv(change));
+            }
             ColorStep::Invert => map_samples(image, |v| 255 - v),
             ColorStep::Posterize(bits) => {
                 let mask = (0xff00 >> bits) as u8;

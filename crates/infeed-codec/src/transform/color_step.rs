@@ -14,6 +14,15 @@ pub enum ColorStep {
     Saturation(f64),
     /// Turns the hue by this share of the circle.
     Hue(f64),
+    /// Turns the hue and multiplies saturation and value in HSV.
+    Hsv {
+        /// Turn, in shares of the circle.
+        turn: f64,
+        /// Factor of the saturation, at least 0.
+        saturation: f64,
+        /// Factor of the value, at least 0.
+        value: f64,
+    },
     /// Replaces `v` by `255 - v`.
     Invert,
     /// Keeps this number of the highest bits, 0 to 8.
@@ -62,6 +71,7 @@ impl ColorStep {
             | ColorStep::Contrast(_)
             | ColorStep::Saturation(_)
             | ColorStep::Hue(_) => "ColorJitter",
+            ColorStep::Hsv { .. } => "RandomHSV",
             ColorStep::Invert => "RandomInvert",
             ColorStep::Posterize(_) => "RandomPosterize",
             ColorStep::Solarize(_) => "RandomSolarize",

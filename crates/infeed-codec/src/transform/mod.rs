@@ -32,6 +32,7 @@ mod error;
 mod flip;
 mod fuse;
 mod gaussian;
+mod hsv;
 mod iou_crop;
 mod linear;
 mod mix;
@@ -81,6 +82,7 @@ pub use erase::RandomErasing;
 pub use error::{PaletteError, TransformError};
 pub use flip::{RandomHorizontalFlip, RandomVerticalFlip};
 pub use fuse::fuse;
+pub use hsv::RandomHSV;
 pub use iou_crop::RandomIoUCrop;
 pub use mix::{Blend, CutMix, MixChoice, MixSettings, MixUp, Mixing};
 pub use mosaic::{Mosaic, MosaicDraw, MosaicTile, TILES};
@@ -176,6 +178,7 @@ transforms!(
     ColorJitter,
     Grayscale,
     RandomPhotometricDistort,
+    RandomHSV,
     RandomInvert,
     RandomPosterize,
     RandomSolarize,

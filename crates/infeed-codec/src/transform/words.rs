@@ -104,6 +104,14 @@ impl fmt::Display for ColorStep {
             ColorStep::Contrast(factor) => write!(f, "contrast {factor}"),
             ColorStep::Saturation(factor) => write!(f, "saturation {factor}"),
             ColorStep::Hue(turn) => write!(f, "hue {turn}"),
+            ColorStep::Hsv {
+                turn,
+                saturation,
+                value,
+            } => write!(
+                f,
+                "hue {turn}, saturation {saturation} and value {value} in HSV"
+            ),
             ColorStep::Invert => f.write_str("invert"),
             ColorStep::Posterize(bits) => write!(f, "posterize to bits {bits}"),
             ColorStep::Solarize(threshold) => write!(f, "solarize from {threshold}"),

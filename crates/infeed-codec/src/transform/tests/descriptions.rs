@@ -99,6 +99,7 @@ fn every_spelling_of_a_parameter_survives_toml_and_json() {
         "kind = 'RandomIoUCrop'\nsampler_options = [0.5, 1]\ntrials = 10",
         "kind = 'Mosaic'\nsize = [640, 480]\ncenter_range = [0.4, 0.6]\np = 0.5\nfill = [1, 2, 3]",
         "kind = 'CopyPaste'\np = 0.5\nblending = false\ninterpolation = 'nearest'",
+        "kind = 'RandomHSV'\nhue = 0.1\nsaturation = 0\nvalue = 1",
         "kind = 'GaussianBlur'\nkernel_size = [5, 9]\nsigma = 1.5",
         "kind = 'GaussianNoise'\nmean = 0.1\nsigma = 0.05\nclip = false",
         "kind = 'ElasticTransform'\nalpha = [30, 60]\nsigma = 4\nfill = 9",
@@ -284,6 +285,16 @@ fn parameters_out_of_range_are_rejected_with_their_value_and_range() {
         ColorJitter {
             hue: Jitter::By(-0.1),
             ..ColorJitter::default()
+        }
+        .into(),
+        RandomHSV {
+            hue: 1.5,
+            ..RandomHSV::default()
+        }
+        .into(),
+        RandomHSV {
+            value: -0.1,
+            ..RandomHSV::default()
         }
         .into(),
         RandomErasing::new(-0.1).into(),

@@ -89,6 +89,7 @@ fn every_size() -> Vec<Transform> {
         ScaleJitter::new([40, 30]).into(),
         RandomZoomOut::new(0.5).into(),
         RandomPhotometricDistort::default().into(),
+        RandomHSV::default().into(),
         RandomInvert::new(0.5).into(),
         RandomPosterize::new(3, 0.5).into(),
         RandomSolarize::new(100.0, 0.5).into(),
@@ -381,12 +382,64 @@ fn colour_changes_are_drawn_in_all_orders_and_within_their_ranges() {
 }
 
 #[test]
+fn turns_and_factors_of_hsv_are_uniform_within_their_ranges() {
+    let most = [0.1, 0.7, 0.4];
+    let [hue, saturation, value] = most;
+    let transform = Transform::from(RandomHSV {
+        hue,
+        saturation,
+        value,
+    });
+    const DRAWS: usize = 10_000;
+    let mut counts = [[0_u32; 10]; 3];
+
+    for position in 0..DRAWS {
+        let mut rng = Rng::new(0, 0, position as u64, 0);
+        let steps = transform.draw(size(1, 1), &mut rng).unwrap();
+        let [Step::Color(changes)] = &steps[..] else {
+            panic!("{steps:?}")
+        };
+        let [
+            ColorStep::Hsv {
+                turn,
+                saturation,
+                value,
+            },
+        ] = changes[..]
+        else {
+            panic!("{changes:?}")
+        };
+        let drawn = [turn, saturation - 1.0, value - 1.0];
+        for ((v, most), counts) in drawn.iter().zip(most).zip(&mut counts) {
+            counts[((v / most + 1.0) * 5.0) as usize] += 1;
+        }
+    }
+
+    let expected = DRAWS as f64 / 10.0;
+    for counts in counts {
+        let chi2: f64 = counts
+            .iter()
+            .map(|&c| (f64::from(c) - expected).powi(2) / expected)
+            .sum();
+        assert!(
+            chi2 < 27.9,
+            "{counts:?}: the 0.1 % point of 9 dof is 27.9, not {chi2}"
+        );
+    }
+}
+
+#[test]
 fn factors_that_change_nothing_draw_no_step() {
-    let still = Transform::from(ColorJitter::default());
+    let still = RandomHSV {
+        hue: 0.0,
+        saturation: 0.0,
+        value: 0.0,
+    };
+    for still in [ColorJitter::default().into(), Transform::from(still)] {
+        let steps = still.draw(size(3, 3), &mut Rng::new(0, 0, 0, 0)).unwrap();
 
-    let steps = still.draw(size(3, 3), &mut Rng::new(0, 0, 0, 0)).unwrap();
-
-    assert_eq!(steps, []);
+        assert_eq!(steps, [], "{}", still.name());
+    }
 }
 
 #[test]

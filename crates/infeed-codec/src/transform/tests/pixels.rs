@@ -256,6 +256,26 @@ fn colours_of_16_bits_or_with_alpha_are_rejected() {
 }
 
 #[test]
+fn a_change_of_hsv_keeps_gray_pixels_gray_and_gray_images_unchanged() {
+    let change = Step::Color(vec![ColorStep::Hsv {
+        turn: 0.3,
+        saturation: 1.7,
+        value: 0.6,
+    }]);
+    let gray = numbered_image(size(6, 7), 1, Depth::U8);
+    let mut rgb = numbered_image(size(6, 7), 3, Depth::U8);
+    for (pixel, v) in rgb.data.chunks_exact_mut(3).zip(&gray.data) {
+        pixel.fill(*v);
+    }
+
+    let changed = apply(&change, &rgb).unwrap();
+
+    let expected = rgb.data.iter().map(|&v| (f32::from(v) * 0.6) as u8);
+    assert!(expected.eq(changed.data));
+    assert_eq!(apply(&change, &gray).unwrap(), gray);
+}
+
+#[test]
 fn erasing_writes_the_region_and_nothing_else() {
     for (channels, depth) in KINDS {
         let image = numbered_image(size(6, 7), channels, depth);
