@@ -19,11 +19,17 @@ BIN := $(VENV)/bin
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
 
+# Environments of trainers, one for each.
+VENV_TRAINERS := .venv-trainers
+
 # `make demo DATA=folder`: your own images instead of generated ones. DEMO_ARGS: options of
 # `infeed demo`. PROFILE: the build profile.
 DATA ?=
 DEMO_ARGS ?=
 PROFILE ?= release
+
+# `make test-trainers NAME=ultralytics`: the tests of one trainer.
+NAME ?= ultralytics
 
 # `make bench ARGS="classification --loaders bare infeed tf"`: see benchmarks/README.md.
 ARGS ?= --loaders bare infeed
@@ -33,7 +39,7 @@ MINUTES ?= 10
 HOURS ?= 1
 TARGETS ?=
 
-.PHONY: help demo test test-frameworks test-all lint docs gate gate-ratio wheel wheels platforms first-minute gpu-kit bench clean install
+.PHONY: help demo test test-frameworks test-trainers test-all lint docs gate gate-ratio wheel wheels platforms first-minute gpu-kit bench clean install
 .PHONY: fuzz soak chaos
 
 help: ## this list
@@ -57,6 +63,12 @@ test-frameworks: install $(VENV_FRAMEWORKS)/ready ## the tests that need PyTorch
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/python $(VENV_FRAMEWORKS)/bin/python -m pytest -m frameworks \
 		--numprocesses $$(($$(nproc) + 1)) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 		-rfE --timeout 600 --junit-xml target/frameworks.xml
+
+# In an environment with the trainer as its users install it.
+test-trainers: PROFILE := dev
+test-trainers: install $(VENV_TRAINERS)/$(NAME)/ready ## the tests of one trainer: NAME=ultralytics (6 GB of free disk)
+	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/python $(VENV_TRAINERS)/$(NAME)/bin/python -m pytest \
+		python/tests/trainers/test_$(NAME).py -rfE --durations 5 --timeout 600
 
 # Also tests that are a longer form of another one.
 test-all: export INFEED_LONG_TESTS := 1
@@ -127,7 +139,7 @@ chaos: ## disturb packers, feeders and storage for MINUTES
 	@$(BIN)/python benchmarks/chaos.py --minutes $(MINUTES)
 
 clean: ## remove all output
-	rm -rf $(VENV) $(VENV_FRAMEWORKS) target dist demo-data benchmarks/bare/target
+	rm -rf $(VENV) $(VENV_FRAMEWORKS) $(VENV_TRAINERS) target dist demo-data benchmarks/bare/target
 	rm -rf fuzz/target fuzz/corpus fuzz/artifacts
 	rm -rf .pytest_cache .ruff_cache .mypy_cache python/infeed/_core*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
@@ -146,12 +158,17 @@ ALONE := scripts/requirements-alone.txt
 # Installs in a third of pip's time. pip runs where uv fails: uv does not read pip's settings, such as
 # the address of an index. The files are compiled here because a compiler warns of the frameworks' own
 # code, and tests turn warnings into errors.
-install_frameworks = $(BIN)/uv pip install --quiet --system-certs --no-cache --compile-bytecode \
-	--python $(VENV_FRAMEWORKS)/bin/python $(1) \
-	|| $(VENV_FRAMEWORKS)/bin/pip install --quiet --disable-pip-version-check $(1)
+install_in = $(BIN)/uv pip install --quiet --system-certs --no-cache --compile-bytecode \
+	--python $(1)/bin/python $(2) \
+	|| $(1)/bin/pip install --quiet --disable-pip-version-check $(2)
 $(VENV_FRAMEWORKS)/ready: scripts/requirements-dev.txt scripts/requirements-frameworks.txt $(ALONE) | $(VENV)/ready
 	@scripts/needs frameworks
 	@$(PYTHON) -m venv $(VENV_FRAMEWORKS)
-	@$(call install_frameworks,$(addprefix -r ,$(filter-out $(ALONE),$^)))
-	@$(call install_frameworks,--no-deps -r $(ALONE))
+	@$(call install_in,$(VENV_FRAMEWORKS),$(addprefix -r ,$(filter-out $(ALONE),$^)))
+	@$(call install_in,$(VENV_FRAMEWORKS),--no-deps -r $(ALONE))
+	@touch $@
+
+$(VENV_TRAINERS)/%/ready: scripts/trainers/%.txt | $(VENV)/ready
+	@$(PYTHON) -m venv $(@D)
+	@$(call install_in,$(@D),-r $<)
 	@touch $@

@@ -18,6 +18,7 @@ from infeed import (
     seeding,
     sources,
     stats,
+    trainers,
     transforms,
     watching,
 )
@@ -30,6 +31,7 @@ from infeed.loader import Loader
 from infeed.packing import pack
 from infeed.pipeline import Pipeline
 from infeed.prefetching import prefetch
+from infeed.trainers import install, uninstall
 from infeed.watching import watch
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "errors",
     "explain",
     "feeders",
+    "install",
     "kinds",
     "pack",
     "packing",
@@ -55,7 +58,9 @@ __all__ = [
     "seeding",
     "sources",
     "stats",
+    "trainers",
     "transforms",
+    "uninstall",
     "watch",
     "watching",
 ]

@@ -3,7 +3,7 @@
 `recognize` reads the loader, `datasets` its samples, `order` its samplers, and `steps`
 its transforms. `equivalence` compares samples, `adopted` holds the result, and `page`
 formats it. The code of adopted pipelines uses `RemainingSteps`, `NamedSamples`,
-`NumberedSamples`, `NormalizedSamples` and `BatchNormalize`.
+`NumberedSamples`, `NormalizedSamples`, `BatchNormalize` and `yolo_source`.
 """
 
 from infeed.adopting.adoption import Adoption, adopt
@@ -12,6 +12,7 @@ from infeed.adopting.numbered_samples import NumberedSamples
 from infeed.adopting.prefetch_loader import BatchNormalize, NormalizedSamples
 from infeed.adopting.remaining import RemainingSteps
 from infeed.adopting.samples import NamedSamples
+from infeed.adopting.yolo_datasets import yolo_source
 
 __all__ = [
     "Adoption",
@@ -23,4 +24,5 @@ __all__ = [
     "RemainingSteps",
     "adopt",
     "compare_samples",
+    "yolo_source",
 ]

@@ -27,7 +27,7 @@ _NO_GAIN = (
 # Names of `infeed.adopting` that the code of a pipeline may use.
 _PUBLIC = (
     *("BatchNormalize", "NamedSamples", "NormalizedSamples", "NumberedSamples"),
-    "RemainingSteps",
+    *("RemainingSteps", "yolo_source"),
 )
 # Weights of more records are read from a file by the code.
 _SHOWN_WEIGHTS = 64
@@ -246,12 +246,7 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
         )
     gain = limit = None
     if seconds is not None:
-        theirs, ours = [], []
-        for _ in range(_TURNS):
-            theirs.append(_rate(loader, seconds))
-            ours.append(measure_throughput(found.pipeline, seconds).samples_per_s)
-        # Batches of unknown types have no known number of samples.
-        gain = Gain(tuple(theirs), tuple(ours)) if min(theirs) > 0 else None
+        gain = measure_gain(loader, found.pipeline, seconds)
         limit = _limit(found.pipeline)
     return Adoption(
         found.pipeline,
@@ -267,6 +262,19 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
         found.read.adapter,
         found.problem,
     )
+
+
+def measure_gain(loader: Any, pipeline: Pipeline, seconds: float) -> Gain | None:
+    """Measures a loader and a pipeline in turn.
+
+    Returns:
+        Both rates. None if the samples of the loader's batches cannot be counted.
+    """
+    theirs, ours = [], []
+    for _ in range(_TURNS):
+        theirs.append(_rate(loader, seconds))
+        ours.append(measure_throughput(pipeline, seconds).samples_per_s)
+    return Gain(tuple(theirs), tuple(ours)) if min(theirs) > 0 else None
 
 
 def _rate(

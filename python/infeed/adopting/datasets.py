@@ -25,11 +25,15 @@ from infeed.adopting.torchvision_datasets import (
     read_image_folder,
     read_vision,
 )
+from infeed.adopting.yolo_datasets import read_yolo
 from infeed.pipeline import Pipeline
 from infeed.seeding import seed_draws
 
 # Each returns a dataset, the reason why it is called in Python, or an empty text.
-_READERS = (read_image_folder, read_coco, read_vision, read_timm, read_ultralytics)
+_READERS = (
+    *(read_image_folder, read_coco, read_vision, read_timm, read_ultralytics),
+    read_yolo,
+)
 _OWN_SAMPLES = "its __getitem__ is called for each sample, with its own transforms"
 
 

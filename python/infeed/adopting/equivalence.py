@@ -27,11 +27,12 @@ from infeed.adopting.statistics import FieldStatistics, level_of
 from infeed.pipeline import Pipeline
 
 # Reads of each sample if the chain is random: after the first few, only a chain without
-# differences is read on, until the second number or one of these times is reached.
+# differences is read on, until the second number or this time is reached.
 _DRAWS = 4
 _MOST_DRAWS = 32
 _PROCESSOR_S = 10.0
-_ELAPSED_S = 30.0
+# Limit of the elapsed time, as a multiple of that of the processor time.
+_ELAPSED = 3.0
 # Draws that only the pipeline changes and that chance explains: the others come from
 # equal distributions once in 131 072 comparisons.
 _ONE_SIDED = 16
@@ -141,7 +142,7 @@ def compare(
     chosen: Array | None = None,
     order: Array | None = None,
     *,
-    is_limited: bool = True,
+    seconds: float | None = _PROCESSOR_S,
 ) -> Equivalence:
     """Compares samples as `compare_samples`.
 
@@ -151,9 +152,10 @@ def compare(
         samples: Number of samples.
         chosen: Numbers of the samples to choose from; None: all.
         order: Number of each sample's record in the pipeline; None: the same number.
-        is_limited: Whether the time of the draws is limited.
+        seconds: Limit of the processor time of the draws, and a third of the limit of
+            the elapsed time. None: no limit.
     """
-    limit = _TimeLimit() if is_limited else None
+    limit = None if seconds is None else _TimeLimit(seconds)
     progress = ProgressLine()
     try:
         return _compared_samples(
@@ -166,14 +168,16 @@ def compare(
 class _TimeLimit:
     """Limits of the time since it was made: of processors, and elapsed."""
 
-    def __init__(self) -> None:
+    def __init__(self, processor_s: float) -> None:
+        self._limit_s = processor_s
         self._begun = time.process_time(), time.perf_counter()
 
     def allows(self, factor: float) -> bool:
         """Whether this multiple of the time that has passed is within the limits."""
         processor_s = time.process_time() - self._begun[0]
         elapsed_s = time.perf_counter() - self._begun[1]
-        return processor_s * factor < _PROCESSOR_S and elapsed_s * factor < _ELAPSED_S
+        limits = self._limit_s, self._limit_s * _ELAPSED
+        return processor_s * factor < limits[0] and elapsed_s * factor < limits[1]
 
 
 def _compared_samples(
@@ -193,6 +197,9 @@ def _compared_samples(
     most = min(samples, len(chosen))
     spread = np.unique(np.linspace(0, len(chosen) - 1, most).astype(int))
     numbers = [int(number) for number in chosen[spread]]
+    if hasattr(dataset, "mix_among"):
+        # The pipeline's epochs have these samples only.
+        dataset.mix_among(numbers)
 
     def read(numbers: Sequence[int], draw: int) -> list[Sample]:
         """Reads samples of the dataset, and shows how many are read."""

@@ -37,10 +37,7 @@ def read_ultralytics(dataset: Any) -> AdoptedDataset | str:
     if library_of(dataset) != "ultralytics":
         return ""
     if not hasattr(dataset, "torch_transforms"):
-        return (
-            "its __getitem__ is called for each sample; sources.Yolo(images) with "
-            "T.Mosaic reads the files without Python, with other pixels"
-        )
+        return ""
     root, step = str(dataset.root), dataset.torch_transforms
     samples = [(str(sample[0]), sample[1]) for sample in dataset.samples]
     # OpenCV reads images in their EXIF orientation.

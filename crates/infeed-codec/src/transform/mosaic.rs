@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn tiles_are_resized_without_antialiasing_if_asked_for() {
+    fn tiles_are_resized_as_by_opencv_without_antialiasing() {
         let mosaic = Mosaic {
             antialias: false,
             ..Mosaic::new(640)

@@ -1,0 +1,260 @@
+"""infeed in Ultralytics: the batches of a training for detection."""
+
+import importlib
+import pathlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import ultralytics
+from ultralytics.models.yolo import detect
+from ultralytics.utils import LOGGER
+
+from infeed._core import __version__
+from infeed._options import Cache
+from infeed.adopting.adopted_dataset import AdoptedDataset
+from infeed.adopting.adoption import measure_gain
+from infeed.adopting.equivalence import compare
+from infeed.adopting.yolo_datasets import read_yolo
+from infeed.errors import ConfigError
+from infeed.trainers import Settings, settings_of
+
+NAME = "ultralytics"
+# Versions whose training was tried.
+_TRIED = "8.4"
+# The class that `YOLO.train` uses.
+_ORIGINAL = detect.DetectionTrainer
+# Samples that are compared.
+_SAMPLES = 64
+# Share of the time of an epoch below which waiting for batches does not matter.
+_NO_WAIT = 0.02
+
+
+class DetectionTrainer(_ORIGINAL):  # type: ignore[misc, valid-type]
+    """The trainer of Ultralytics with the batches of infeed.
+
+    `install` makes it the class that ``YOLO.train`` uses. A trainer of your own can
+    inherit from it.
+    """
+
+    def get_dataloader(
+        self,
+        dataset_path: str,
+        batch_size: int = 16,
+        rank: int = 0,
+        mode: str = "train",
+    ) -> Any:
+        """Returns the loader of a training or a validation."""
+        original = super().get_dataloader
+        settings = settings_of(NAME)
+        if mode != "train" or settings is None:
+            return original(dataset_path, batch_size, rank, mode)
+        cache = self.args.cache
+        # infeed keeps decoded images itself.
+        self.args.cache = False
+        try:
+            loader = original(dataset_path, batch_size, rank, mode)
+        finally:
+            self.args.cache = cache
+        found = read_yolo(loader.dataset)
+        if not isinstance(found, AdoptedDataset):
+            LOGGER.warning(f"infeed: batches stay with Ultralytics: {found}")
+            return original(dataset_path, batch_size, rank, mode) if cache else loader
+        if rank in (-1, 0):
+            _report(found, loader, settings)
+        return YoloLoader(self, loader, settings)
+
+
+class YoloLoader:
+    """The batches of a pipeline in the layout of Ultralytics.
+
+    A batch has ``img``, uint8 ``[n, 3, size, size]``; for all boxes ``batch_idx``
+    ``[boxes]``, ``cls`` ``[boxes, 1]`` and ``bboxes`` ``[boxes, 4]``, centre, width and
+    height as shares of the image, all float32; and for each image ``im_file``,
+    ``ori_shape``, ``resized_shape`` and ``ratio_pad``.
+
+    Args:
+        trainer: The trainer, whose epoch selects the samples.
+        original: The loader that it replaces, whose other attributes it has.
+        settings: Settings of `infeed.install`.
+    """
+
+    num_workers = 0
+
+    def __init__(self, trainer: Any, original: Any, settings: Settings) -> None:
+        self._trainer, self._original, self._settings = trainer, original, settings
+        self._loader: Any = None
+        # Seconds of the first epoch: waiting for batches, and all.
+        self._first_epoch: tuple[float, float] | None = None
+        self._has_reported = False
+        # After the epoch, so that its progress bar has ended.
+        trainer.add_callback("on_fit_epoch_end", self._report_epoch)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def __len__(self) -> int:
+        return len(self._open())
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yields the batches of the trainer's epoch."""
+        loader = self._open()
+        epoch = getattr(self._trainer, "epoch", None)
+        if epoch is not None:
+            loader.set_epoch(epoch)
+        batch_of = self._converter()
+        waited, begun = 0.0, time.perf_counter()
+        batches, before = iter(loader), begun
+        for batch in batches:
+            waited += time.perf_counter() - before
+            yield batch_of(batch)
+            before = time.perf_counter()
+        if self._first_epoch is None:
+            self._first_epoch = waited, time.perf_counter() - begun
+
+    def reset(self) -> None:
+        """Begins again with the dataset's present augmentation."""
+        self.close()
+
+    def close(self) -> None:
+        """Ends the threads of the pipeline."""
+        loader, self._loader = self._loader, None
+        if loader is not None:
+            loader.close()
+
+    def _open(self) -> Any:
+        """Returns the loader of the pipeline, which it opens first."""
+        if self._loader is None:
+            found = read_yolo(self.dataset)
+            if not isinstance(found, AdoptedDataset):
+                raise ConfigError(f"infeed in Ultralytics: {found}")
+            arguments = self._trainer.args
+            world = max(int(getattr(self._trainer, "world_size", 1) or 1), 1)
+            pipeline = found.records.shuffle(seed=int(arguments.seed))
+            pipeline = pipeline.batch(
+                self.batch_size * world, drop_last=bool(self.drop_last)
+            )
+            options: dict[str, Any] = {"memory": self._settings.memory}
+            if arguments.cache:
+                options["cache"] = _cache(arguments.cache, self.dataset)
+            device = getattr(self._trainer, "device", None)
+            if getattr(device, "type", "cpu") == "cuda":
+                options["device"] = str(device)
+            adapter = importlib.import_module("infeed.torch")
+            self._loader = adapter.Loader(pipeline, **options)
+        return self._loader
+
+    def _report_epoch(self, trainer: Any) -> None:
+        """Prints how long the first epoch waited for batches, once."""
+        if self._first_epoch is None or self._has_reported:
+            return
+        self._has_reported = True
+        waited_s, took_s = self._first_epoch
+        share = waited_s / max(took_s, 1e-9)
+        text = (
+            f"infeed: the first epoch waited for batches for {waited_s:.1f} s of "
+            f"{took_s:.1f} s ({share:.0%})"
+        )
+        if share < _NO_WAIT:
+            text += "; the step is the limit, so a faster loader gains nothing"
+        LOGGER.info(text)
+
+    def _converter(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        """Returns the function that turns batches into those of Ultralytics."""
+        dataset = self.dataset
+        files, shapes = dataset.im_files, [label["shape"] for label in dataset.labels]
+        size = dataset.imgsz
+
+        def convert(batch: dict[str, Any]) -> dict[str, Any]:
+            numbers = batch["number"].tolist()
+            values, offsets = batch["boxes"]
+            classes, _ = batch["labels"]
+            counts = torch.as_tensor(offsets).to(torch.int64).diff()
+            of_box = torch.arange(len(numbers), dtype=torch.float32)
+            corners = torch.as_tensor(values).reshape(-1, 4).float() / size
+            low, high = corners[:, :2], corners[:, 2:]
+            found = [tuple(map(int, shapes[number])) for number in numbers]
+            return {
+                "img": batch["image"],
+                "batch_idx": of_box.repeat_interleave(counts.cpu()),
+                "cls": torch.as_tensor(classes).reshape(-1, 1).float(),
+                "bboxes": torch.cat([(low + high) / 2, high - low], 1),
+                "im_file": tuple(files[number] for number in numbers),
+                "ori_shape": tuple(found),
+                "resized_shape": ((size, size),) * len(numbers),
+                "ratio_pad": tuple(_ratios(shape, size) for shape in found),
+            }
+
+        return convert
+
+
+def install() -> None:
+    """Makes `YOLO.train` use the trainer of this module.
+
+    Raises:
+        ConfigError: This version has no class to replace.
+    """
+    found = getattr(detect, "DetectionTrainer", None)
+    if not isinstance(found, type) or not hasattr(found, "get_dataloader"):
+        raise ConfigError(
+            f"install: Ultralytics {ultralytics.__version__} has no DetectionTrainer "
+            f"with get_dataloader; install a version {_TRIED}"
+        )
+    if not ultralytics.__version__.startswith(f"{_TRIED}."):
+        LOGGER.warning(
+            f"infeed: Ultralytics {ultralytics.__version__} was not tried; "
+            f"{_TRIED}.190 was"
+        )
+    detect.DetectionTrainer = DetectionTrainer
+
+
+def uninstall() -> None:
+    """Makes `YOLO.train` use its own trainer."""
+    detect.DetectionTrainer = _ORIGINAL
+
+
+def _ratios(shape: tuple[int, ...], size: int) -> tuple[float, float]:
+    """Returns the ratios of height and width of the resized image to the file."""
+    ratio = size / max(shape)
+    height, width = (min(int(np.ceil(side * ratio)), size) for side in shape)
+    return height / shape[0], width / shape[1]
+
+
+def _cache(cache: bool | str, dataset: Any) -> str | Cache:
+    """Returns the cache of decoded images for the argument ``cache``."""
+    if cache != "disk":
+        return "auto"
+    return Cache(disk=pathlib.Path(dataset.im_files[0]).parent / ".infeed-cache")
+
+
+def _report(found: AdoptedDataset, loader: Any, settings: Settings) -> None:
+    """Prints what replaces the loader, and compares both."""
+    width = max(len(finding.part) for finding in found.findings)
+    lines = [
+        f"infeed {__version__} makes the batches of this training. Validation stays "
+        "with Ultralytics. INFEED_TRAINERS=off gives its loader back."
+    ]
+    lines += [f"  {of.part:<{width}}  {of.became}" for of in found.findings]
+    LOGGER.info("\n".join(lines))
+    if not settings.proof_seconds:
+        return
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        proof = compare(
+            found.dataset,
+            found.records,
+            _SAMPLES,
+            seconds=settings.proof_seconds / 3,
+        )
+        LOGGER.info(f"  proof: {proof}")
+        pipeline = found.records.shuffle(seed=0).batch(loader.batch_size)
+        gain = measure_gain(loader, pipeline, settings.proof_seconds / 6)
+        loader.reset()
+        LOGGER.info("  gain: " + (str(gain) if gain else "not measured"))
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])

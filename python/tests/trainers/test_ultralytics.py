@@ -1,0 +1,331 @@
+"""Trainings of Ultralytics with the batches of infeed."""
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import infeed
+from infeed.adopting.equivalence import compare
+from infeed.adopting.yolo_datasets import read_yolo
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+# No random change of an image or a box.
+STILL = {
+    **dict.fromkeys(("mosaic", "translate", "scale", "fliplr"), 0.0),
+    **dict.fromkeys(("hsv_h", "hsv_s", "hsv_v"), 0.0),
+}
+BATCH = 8
+
+
+@pytest.fixture(scope="session", autouse=True)
+def settings(tmp_path_factory):
+    """Ultralytics writes its settings into a folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("YOLO_CONFIG_DIR", str(tmp_path_factory.mktemp("settings")))
+        # Training needs no network.
+        patch.setenv("YOLO_OFFLINE", "true")
+        yield pytest.importorskip("ultralytics")
+
+
+@pytest.fixture
+def with_infeed(settings):
+    infeed.install("ultralytics", proof_seconds=0)
+    yield
+    infeed.uninstall()
+
+
+@pytest.fixture
+def trainer_of(boxed_images, tmp_path):
+    """Returns a function that makes a trainer, as `YOLO.train` does."""
+    made = []
+
+    def make(**overrides):
+        from ultralytics.models.yolo import detect
+
+        settings = {
+            "model": "yolo11n.yaml",
+            "data": str(boxed_images),
+            "imgsz": 96,
+            "batch": BATCH,
+            "epochs": 4,
+            "workers": 0,
+            "device": "cpu",
+            "plots": False,
+            "val": False,
+            "amp": False,
+            "pretrained": False,
+            "project": str(tmp_path),
+        }
+        trainer = detect.DetectionTrainer(overrides=settings | overrides)
+        trainer._setup_train()
+        made.append(trainer)
+        return trainer
+
+    yield make
+    for trainer in made:
+        for loader in (trainer.train_loader, trainer.test_loader):
+            loader.close()
+
+
+def by_file(loader) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Returns image, classes and boxes of each file in an epoch."""
+    found = {}
+    for batch in loader:
+        for row, file in enumerate(batch["im_file"]):
+            own = batch["batch_idx"] == row
+            found[file] = (
+                batch["img"][row].numpy().copy(),
+                batch["cls"][own].numpy(),
+                batch["bboxes"][own].numpy(),
+            )
+    return found
+
+
+def names_of(batch) -> dict[str, object]:
+    """Returns the type of each part of a batch."""
+    return {
+        name: part.dtype if isinstance(part, torch.Tensor) else type(part)
+        for name, part in batch.items()
+    }
+
+
+def records_of(loader, epoch: int) -> list[tuple]:
+    """Returns files and pixels of an epoch."""
+    loader._trainer.epoch = epoch
+    return [(batch["im_file"], batch["img"].numpy().tobytes()) for batch in loader]
+
+
+def test_a_training_ends_with_a_model(with_infeed, boxed_images, tmp_path):
+    from ultralytics import YOLO
+
+    model = YOLO("yolo11n.yaml")
+    model.train(
+        data=str(boxed_images),
+        **{"imgsz": 64, "batch": BATCH, "epochs": 2, "close_mosaic": 1, "workers": 0},
+        **{"device": "cpu", "plots": False, "amp": False, "pretrained": False},
+        project=str(tmp_path),
+        name="run",
+    )
+
+    assert type(model.trainer).__module__ == "infeed.trainers.ultralytics"
+    assert type(model.trainer.train_loader).__name__ == "YoloLoader"
+    assert (tmp_path / "run" / "weights" / "last.pt").is_file()
+
+
+def test_samples_without_augmentation_are_equal(settings, trainer_of):
+    original = trainer_of(**STILL).train_loader
+    theirs = by_file(original)
+    infeed.install("ultralytics", proof_seconds=0)
+    try:
+        ours = by_file(trainer_of(**STILL).train_loader)
+    finally:
+        infeed.uninstall()
+
+    assert ours.keys() == theirs.keys()
+    for file, (image, classes, boxes) in theirs.items():
+        own_image, own_classes, own_boxes = ours[file]
+        assert own_image.shape == image.shape, file
+        # Positions of pixels are rounded to 1/2048 by OpenCV.
+        apart = np.abs(own_image.astype(int) - image.astype(int))
+        assert apart.max() <= 2, file
+        np.testing.assert_array_equal(own_classes, classes)
+        # A box begins at the left edge of the resized image, whose side is rounded.
+        np.testing.assert_allclose(own_boxes, boxes, atol=1.0 / 96)
+
+
+def test_a_batch_has_the_layout_of_ultralytics(settings, trainer_of):
+    theirs = next(iter(trainer_of().train_loader))
+    infeed.install("ultralytics", proof_seconds=0)
+    try:
+        loader = trainer_of().train_loader
+        ours = next(iter(loader))
+    finally:
+        infeed.uninstall()
+
+    assert names_of(ours) == names_of(theirs)
+    assert ours["img"].shape == theirs["img"].shape
+    assert ours["bboxes"].shape[1:] == theirs["bboxes"].shape[1:]
+    assert len(ours["ratio_pad"]) == len(ours["ori_shape"]) == BATCH
+    assert loader.num_workers == 0
+    assert loader.batch_size == BATCH
+
+
+def test_augmented_samples_have_equal_distributions(with_infeed, trainer_of):
+    dataset = trainer_of(degrees=20.0, flipud=0.3).train_loader.dataset
+    read = read_yolo(dataset)
+
+    found = compare(read.dataset, read.records, 24, seconds=None)
+
+    assert found.is_random
+    assert found.problems == ()
+    assert found.draws == 32
+
+
+def test_samples_without_mosaic_have_equal_distributions(with_infeed, trainer_of):
+    dataset = trainer_of(mosaic=0.0).train_loader.dataset
+    read = read_yolo(dataset)
+
+    found = compare(read.dataset, read.records, 24, seconds=None)
+
+    assert found.problems == ()
+
+
+def test_an_epoch_has_each_image_once_and_another_order(with_infeed, trainer_of):
+    loader = trainer_of().train_loader
+
+    first, second = records_of(loader, 0), records_of(loader, 1)
+
+    files = [
+        [file for batch, _ in epoch for file in batch] for epoch in (first, second)
+    ]
+    assert len(loader) == len(first) == 5
+    assert sorted(files[0]) == sorted(files[1]) == sorted(loader.dataset.im_files)
+    assert files[0] != files[1]
+
+
+def test_a_resumed_training_has_the_samples_of_its_epoch(with_infeed, trainer_of):
+    whole = trainer_of().train_loader
+    records_of(whole, 0)
+    expected = records_of(whole, 1)
+
+    # A resumed trainer begins with the epoch after its checkpoint.
+    resumed = trainer_of().train_loader
+
+    assert records_of(resumed, 1) == expected
+
+
+def test_ranks_share_an_epoch(with_infeed, trainer_of, monkeypatch):
+    trainer = trainer_of(mosaic=0.0)
+    whole = [file for files, _ in records_of(trainer.train_loader, 0) for file in files]
+    of_ranks = []
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        other = SimpleNamespace(
+            args=trainer.args, world_size=2, epoch=0, add_callback=lambda *of: None
+        )
+        # Ultralytics divides the batch by the number of processes.
+        original = SimpleNamespace(
+            dataset=trainer.train_loader.dataset, batch_size=BATCH // 2, drop_last=False
+        )
+        loader = type(trainer.train_loader)(
+            other, original, trainer.train_loader._settings
+        )
+        of_ranks.append([list(files) for files, _ in records_of(loader, 0)])
+        loader.close()
+
+    joined = [
+        file for parts in zip(*of_ranks, strict=True) for part in parts for file in part
+    ]
+    assert joined == whole
+
+
+def test_the_last_epochs_have_no_mosaic(with_infeed, trainer_of):
+    trainer = trainer_of()
+    loader = trainer.train_loader
+    assert "Mosaic" in repr(loader._open().pipeline)
+
+    trainer._close_dataloader_mosaic()
+    loader.reset()
+
+    assert "Mosaic" not in repr(loader._open().pipeline)
+    assert len(list(loader)) == 5
+
+
+def test_decoded_images_are_kept_instead_of_the_cache_of_ultralytics(
+    with_infeed, trainer_of
+):
+    loader = trainer_of(cache="ram", mosaic=0.0).train_loader
+    for epoch in range(3):
+        records_of(loader, epoch)
+
+    assert loader.dataset.cache is None
+    assert loader._open().loader.stats()["cache"]["hits"] > 0
+
+
+@pytest.mark.parametrize(
+    ("argument", "reason"),
+    [
+        ({"mixup": 0.1}, "mixup=0.1"),
+        ({"cutmix": 0.1}, "cutmix=0.1"),
+        ({"shear": 2.0}, "shear=2.0"),
+        ({"perspective": 0.0005}, "perspective=0.0005"),
+        ({"rect": True}, "rect=True"),
+        ({"bgr": 0.5}, "bgr=0.5"),
+    ],
+)
+def test_other_augmentation_stays_with_ultralytics_and_is_named(
+    with_infeed, trainer_of, caplog, argument, reason
+):
+    with caplog.at_level(logging.WARNING, logger="ultralytics"):
+        logging.getLogger("ultralytics").addHandler(caplog.handler)
+        try:
+            loader = trainer_of(**argument).train_loader
+        finally:
+            logging.getLogger("ultralytics").removeHandler(caplog.handler)
+
+    assert type(loader).__name__ == "InfiniteDataLoader"
+    assert "infeed: batches stay with Ultralytics: " in caplog.text
+    assert reason in caplog.text
+
+
+def test_the_original_loader_comes_back(settings, trainer_of, monkeypatch):
+    infeed.install("ultralytics", proof_seconds=0)
+    monkeypatch.setenv("INFEED_TRAINERS", "off")
+    assert type(trainer_of().train_loader).__name__ == "InfiniteDataLoader"
+    monkeypatch.delenv("INFEED_TRAINERS")
+    assert type(trainer_of().train_loader).__name__ == "YoloLoader"
+
+    infeed.uninstall("ultralytics")
+
+    assert type(trainer_of().train_loader).__name__ == "InfiniteDataLoader"
+
+
+def test_processes_of_a_distributed_training_use_infeed(
+    with_infeed, boxed_images, tmp_path
+):
+    from ultralytics.models.yolo import detect
+    from ultralytics.utils.dist import ddp_cleanup, generate_ddp_file
+    from ultralytics.utils.patches import torch_load
+
+    overrides = {"model": "yolo11n.yaml", "data": str(boxed_images), "device": "cpu"}
+    trainer = detect.DetectionTrainer(overrides=overrides | {"project": str(tmp_path)})
+    path = Path(generate_ddp_file(trainer))
+    try:
+        state = torch_load(path.with_suffix(".pt"), map_location="cpu")
+    finally:
+        ddp_cleanup(trainer, str(path))
+
+    assert state["trainer"].__module__ == "infeed.trainers.ultralytics"
+
+
+def test_a_report_compares_samples_and_rates(settings, trainer_of, caplog):
+    infeed.install("ultralytics", proof_seconds=6)
+    logger = logging.getLogger("ultralytics")
+    logger.addHandler(caplog.handler)
+    try:
+        with caplog.at_level(logging.INFO, logger="ultralytics"):
+            trainer_of()
+    finally:
+        logger.removeHandler(caplog.handler)
+        infeed.uninstall()
+
+    assert "Mosaic" in caplog.text
+    assert "proof: 40 samples: equal boxes, labels, shapes and types" in caplog.text
+    assert "samples/s instead of" in caplog.text
+
+
+def test_adopt_reads_files_without_python(settings, trainer_of):
+    loader = trainer_of().train_loader
+
+    adopted = infeed.adopt(loader, samples=12, seconds=None)
+
+    assert all(finding.became for finding in adopted.findings[:6])
+    assert adopted.equivalence.problems == ()
+    assert "yolo_source(dataset)" in adopted.code
+    exec(adopted.code, dict(adopted.variables))
