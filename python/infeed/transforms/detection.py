@@ -14,7 +14,8 @@ class LongestMaxSize(Transform):
     Args:
         max_size: Length of the longer side in pixels.
         interpolation: Filter for images.
-        antialias: As in ``Resize``.
+        antialias: False: a pixel is made of the few source pixels next to its centre,
+            as in ``Resize`` and OpenCV. Smaller images show aliasing.
     """
 
     max_size: int
@@ -155,7 +156,8 @@ class Mosaic(Transform):
             that show it, if memory allows. A larger window mixes more images, and its
             resized images need more memory. As many positions as the epoch has, or
             more: all positions before it.
-        antialias: As in ``Resize``. Ultralytics and YOLOX resize without.
+        antialias: False: a pixel is made of the few source pixels next to its centre,
+            as in ``Resize`` and OpenCV. Smaller images show aliasing.
 
     Shape:
         Images and masks have this size.

@@ -65,3 +65,42 @@ def test_changes_of_hsv_differ_from_opencv_by_its_rounding(step, most, mean):
 
     assert np.max(apart) <= most
     assert np.mean(apart) < mean
+
+
+@pytest.mark.parametrize(
+    ("step", "resized"),
+    [
+        (T.Resize((37, 50), antialias=False), (37, 50)),
+        (T.LongestMaxSize(40, antialias=False), (30, 40)),
+        (T.LongestMaxSize(200, antialias=False), (150, 200)),
+        # An image alone is in the middle, and fits half of the result.
+        (T.Mosaic(64, p=0, antialias=False), (24, 32)),
+    ],
+)
+def test_resizes_without_antialiasing_are_those_of_opencv(step, resized):
+    images = photographs(6, 60, 80)
+    pipeline = infeed.Pipeline(sources.Memory(image=images)).transform(step)
+    height, width = resized
+    for at, image in enumerate(images):
+        found = pipeline.preview(at)["output"].fields["image"]
+        top, left = (found.shape[0] - height) // 2, (found.shape[1] - width) // 2
+        part = found[top : top + height, left : left + width]
+        expected = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
+        # OpenCV rounds its weights to 11 bits.
+        assert np.abs(part - expected.astype(int)).max() <= 1
+
+
+def test_tiles_of_a_mosaic_are_resized_as_by_opencv():
+    images = photographs(6, 60, 80)
+    step = T.Mosaic(64, center_range=(0.5, 0.5), fill=0, antialias=False)
+    pipeline = infeed.Pipeline(sources.Memory(image=images)).transform(step)
+    resized = [cv2.resize(image, (32, 24)).astype(int) for image in images]
+    for at in range(len(images)):
+        preview = pipeline.preview(at)
+        partners = [int(n) for n in re.findall(r"\d+", preview["Mosaic"].draws)[:3]]
+        found = preview["output"].fields["image"]
+        right, below, diagonal = partners
+        places = [(at, 8, 0), (right, 8, 32), (below, 32, 0), (diagonal, 32, 32)]
+        for record, top, left in places:
+            part = found[top : top + 24, left : left + 32]
+            assert np.abs(part - resized[record]).max() <= 1

@@ -49,7 +49,7 @@ pub struct Mosaic {
     /// the window is decoded once and serves several mosaics.
     #[serde(default = "default_window")]
     pub window: u64,
-    /// As in [`Resize`](super::Resize).
+    /// Whether the filter becomes wider as the image shrinks, as in [`super::Resize`].
     #[serde(default = "default_antialias", skip_serializing_if = "Clone::clone")]
     pub antialias: bool,
 }
@@ -102,7 +102,7 @@ impl Mosaic {
             fill: default_fill(),
             mask_fill: ChannelValues::default(),
             window: default_window(),
-            antialias: true,
+            antialias: default_antialias(),
         }
     }
 
@@ -234,15 +234,9 @@ impl Mosaic {
         let whole = self.size.square();
         let ratio = |result: u32, image: u32| f64::from(result) / 2.0 / f64::from(image);
         let factor = ratio(whole.width, image.width).min(ratio(whole.height, image.height));
-        let (round, filter) = (f64::round_ties_even, self.interpolation);
-        push_scaled(
-            "Mosaic",
-            image,
-            factor,
-            round,
-            (filter, self.antialias),
-            steps,
-        )?;
+        let filter = (self.interpolation, self.antialias);
+        let round = f64::round_ties_even;
+        push_scaled("Mosaic", image, factor, round, filter, steps)?;
         Ok(steps.last().map_or(image, |step| step.output_size(image)))
     }
 }
@@ -266,6 +260,10 @@ impl Operation for Mosaic {
 
     fn filter(&self) -> Option<Filter> {
         Some(self.interpolation)
+    }
+
+    fn is_antialiased(&self) -> bool {
+        self.antialias
     }
 
     fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
@@ -362,23 +360,6 @@ mod tests {
         }
         let tall = mosaic.tile(size(900, 30), 3, [350, 500]).expect("a tile");
         assert_eq!(tall.region, region(500, 350, 140, 11));
-    }
-
-    #[test]
-    fn tiles_are_resized_as_by_opencv_without_antialiasing() {
-        let mosaic = Mosaic {
-            antialias: false,
-            ..Mosaic::new(640)
-        };
-
-        let tile = mosaic.tile(size(480, 640), 0, [200, 400]).expect("a tile");
-
-        let resize = Step::Resize {
-            size: size(240, 320),
-            filter: Filter::Bilinear,
-            antialias: false,
-        };
-        assert_eq!(tile.steps, [resize]);
     }
 
     #[test]

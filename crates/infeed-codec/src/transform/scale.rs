@@ -55,7 +55,7 @@ pub struct LongestMaxSize {
     /// Interpolation of images; masks use `Nearest`.
     #[serde(default)]
     pub interpolation: Filter,
-    /// As in [`Resize`](super::Resize).
+    /// Whether the filter becomes wider as the image shrinks, as in [`super::Resize`].
     #[serde(default = "default_antialias", skip_serializing_if = "Clone::clone")]
     pub antialias: bool,
 }
@@ -66,7 +66,7 @@ impl LongestMaxSize {
         LongestMaxSize {
             max_size,
             interpolation: Filter::default(),
-            antialias: true,
+            antialias: default_antialias(),
         }
     }
 }
@@ -91,8 +91,9 @@ impl Operation for LongestMaxSize {
 
     fn draw(&self, image: Size, _rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let factor = f64::from(self.max_size) / f64::from(image.height.max(image.width));
-        let (name, filter) = ("LongestMaxSize", (self.interpolation, self.antialias));
-        push_scaled(name, image, factor, f64::round_ties_even, filter, steps)
+        let (name, round) = ("LongestMaxSize", f64::round_ties_even);
+        let filter = (self.interpolation, self.antialias);
+        push_scaled(name, image, factor, round, filter, steps)
     }
 }
 
@@ -183,8 +184,8 @@ impl Operation for RandomShortestSize {
         if let Some(most) = self.max_size {
             factor = factor.min(f64::from(most) / long);
         }
-        let (name, filter) = ("RandomShortestSize", self.interpolation);
-        push_scaled(name, image, factor, f64::trunc, (filter, true), steps)
+        let (name, filter) = ("RandomShortestSize", (self.interpolation, true));
+        push_scaled(name, image, factor, f64::trunc, filter, steps)
     }
 }
 
@@ -252,7 +253,7 @@ impl Operation for ScaleJitter {
         let [width, height] = self.target_size.map(f64::from);
         let fit = (height / f64::from(image.height)).min(width / f64::from(image.width));
         let factor = fit * rng.uniform(low, high);
-        let (name, filter) = ("ScaleJitter", self.interpolation);
-        push_scaled(name, image, factor, f64::trunc, (filter, true), steps)
+        let (name, filter) = ("ScaleJitter", (self.interpolation, true));
+        push_scaled(name, image, factor, f64::trunc, filter, steps)
     }
 }

@@ -483,6 +483,7 @@ fn numbers_text_and_bytes_in_memory_are_packed_into_shards() {
         shape: shape.to_vec(),
         handle: Some(handle),
         offsets,
+        files: false,
         path: None,
         offset: 0,
         records: None,

@@ -71,6 +71,14 @@ fn rows_equal_four_images_placed_step_by_step() {
             mosaic(0.9).into(),
             CenterCrop::new(24).into(),
         ],
+        vec![
+            RandomCrop::new([36, 40]).into(),
+            Mosaic {
+                antialias: false,
+                ..mosaic(0.9)
+            }
+            .into(),
+        ],
         // Tiles of images that need no resize.
         vec![
             RandomResizedCrop::new([20, 24]).into(),

@@ -98,6 +98,8 @@ fn every_spelling_of_a_parameter_survives_toml_and_json() {
         "kind = 'RandomZoomOut'\nfill = 114\nside_range = [1, 2]\np = 0.3",
         "kind = 'RandomIoUCrop'\nsampler_options = [0.5, 1]\ntrials = 10",
         "kind = 'Mosaic'\nsize = [640, 480]\ncenter_range = [0.4, 0.6]\np = 0.5\nfill = [1, 2, 3]",
+        "kind = 'Mosaic'\nsize = 640\nantialias = false",
+        "kind = 'LongestMaxSize'\nmax_size = 640\nantialias = false",
         "kind = 'CopyPaste'\np = 0.5\nblending = false\ninterpolation = 'nearest'",
         "kind = 'RandomHSV'\nhue = 0.1\nsaturation = 0\nvalue = 1",
         "kind = 'GaussianBlur'\nkernel_size = [5, 9]\nsigma = 1.5",

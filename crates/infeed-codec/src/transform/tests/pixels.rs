@@ -256,6 +256,41 @@ fn colours_of_16_bits_or_with_alpha_are_rejected() {
 }
 
 #[test]
+fn images_for_detection_resize_as_resize_does_with_and_without_antialiasing() {
+    let image = numbered_image(size(31, 64), 3, Depth::U8);
+    let mut results = Vec::new();
+    for antialias in [true, false] {
+        let resize = Resize {
+            antialias,
+            ..Resize::new([10, 20])
+        };
+        let longest = LongestMaxSize {
+            antialias,
+            ..LongestMaxSize::new(20)
+        };
+        let mosaic = Mosaic {
+            antialias,
+            ..Mosaic::new(40)
+        };
+        let drawn = |transform: Transform| {
+            assert_eq!(transform.is_antialiased(), antialias);
+            let steps = transform
+                .draw(image.size, &mut Rng::new(0, 0, 0, 0))
+                .unwrap();
+            apply(&steps[0], &image).unwrap()
+        };
+        let tile = mosaic.tile(image.size, 0, [20, 20]).unwrap();
+        let expected = drawn(resize.into());
+
+        assert_eq!(apply(&tile.steps[0], &image).unwrap(), expected);
+        assert_eq!(drawn(mosaic.into()), expected, "alone");
+        assert_eq!(drawn(longest.into()), expected);
+        results.push(expected);
+    }
+    assert_ne!(results[0], results[1]);
+}
+
+#[test]
 fn a_change_of_hsv_keeps_gray_pixels_gray_and_gray_images_unchanged() {
     let change = Step::Color(vec![ColorStep::Hsv {
         turn: 0.3,

@@ -83,6 +83,7 @@ fn memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> TestDataset {
         shape: Vec::new(),
         handle: Some(0),
         offsets: Some(1),
+        files: false,
         path: None,
         offset: 0,
         records: None,
