@@ -27,12 +27,10 @@ from infeed.adopting.statistics import FieldStatistics, level_of
 from infeed.pipeline import Pipeline
 
 # Reads of each sample if the chain is random: after the first few, only a chain without
-# differences is read on, until the second number or this time is reached.
+# differences is read on, until the second number or one of these times is reached.
 _DRAWS = 4
 _MOST_DRAWS = 32
-_PROCESSOR_S = 10.0
-# Limit of the elapsed time, as a multiple of that of the processor time.
-_ELAPSED = 3.0
+_LIMITS_S = (10.0, 30.0)
 # Draws that only the pipeline changes and that chance explains: the others come from
 # equal distributions once in 131 072 comparisons.
 _ONE_SIDED = 16
@@ -142,7 +140,7 @@ def compare(
     chosen: Array | None = None,
     order: Array | None = None,
     *,
-    seconds: float | None = _PROCESSOR_S,
+    limits_s: tuple[float, float] | None = _LIMITS_S,
 ) -> Equivalence:
     """Compares samples as `compare_samples`.
 
@@ -152,10 +150,10 @@ def compare(
         samples: Number of samples.
         chosen: Numbers of the samples to choose from; None: all.
         order: Number of each sample's record in the pipeline; None: the same number.
-        seconds: Limit of the processor time of the draws, and a third of the limit of
-            the elapsed time. None: no limit.
+        limits_s: Limits of the time of the draws in seconds: of processors, and
+            elapsed. None: no limits.
     """
-    limit = None if seconds is None else _TimeLimit(seconds)
+    limit = None if limits_s is None else _TimeLimit(*limits_s)
     progress = ProgressLine()
     try:
         return _compared_samples(
@@ -168,15 +166,15 @@ def compare(
 class _TimeLimit:
     """Limits of the time since it was made: of processors, and elapsed."""
 
-    def __init__(self, processor_s: float) -> None:
-        self._limit_s = processor_s
+    def __init__(self, processor_s: float, elapsed_s: float) -> None:
+        self._limits_s = processor_s, elapsed_s
         self._begun = time.process_time(), time.perf_counter()
 
     def allows(self, factor: float) -> bool:
         """Whether this multiple of the time that has passed is within the limits."""
         processor_s = time.process_time() - self._begun[0]
         elapsed_s = time.perf_counter() - self._begun[1]
-        limits = self._limit_s, self._limit_s * _ELAPSED
+        limits = self._limits_s
         return processor_s * factor < limits[0] and elapsed_s * factor < limits[1]
 
 

@@ -1,6 +1,7 @@
 """infeed in Ultralytics: the batches of a training for detection."""
 
 import importlib
+import math
 import pathlib
 import random
 import time
@@ -29,6 +30,8 @@ _TRIED = "8.4"
 _ORIGINAL = detect.DetectionTrainer
 # Samples that are compared.
 _SAMPLES = 64
+# Share of the time of the report in which samples are compared.
+_PROOF_SHARE = 0.6
 # Share of the time of an epoch below which waiting for batches does not matter.
 _NO_WAIT = 0.02
 
@@ -247,11 +250,13 @@ def _report(found: AdoptedDataset, loader: Any, settings: Settings) -> None:
             found.dataset,
             found.records,
             _SAMPLES,
-            seconds=settings.proof_seconds / 3,
+            limits_s=(math.inf, _PROOF_SHARE * settings.proof_seconds),
         )
         LOGGER.info(f"  proof: {proof}")
         pipeline = found.records.shuffle(seed=0).batch(loader.batch_size)
-        gain = measure_gain(loader, pipeline, settings.proof_seconds / 6)
+        # Each loader has two turns.
+        turn_s = (1 - _PROOF_SHARE) * settings.proof_seconds / 4
+        gain = measure_gain(loader, pipeline, turn_s)
         loader.reset()
         LOGGER.info("  gain: " + (str(gain) if gain else "not measured"))
     finally:

@@ -62,7 +62,7 @@ def adopt(loader) -> infeed.adopting.Adoption:
 
     Its samples must be equivalent, and its code must run.
     """
-    adopted = infeed.adopt(loader, samples=SAMPLES, seconds=None)
+    adopted = infeed.adopt(loader, samples=SAMPLES, limits_s=None)
     assert adopted.equivalence.is_equivalent, adopted.report
     run_code(adopted)
     return adopted
@@ -753,7 +753,7 @@ def test_differences_of_a_random_recipe_are_found(coco, steps, words, monkeypatc
         detection_samples(coco, *steps),
     )
 
-    found = compare(other.dataset, whole.records, 12, whole.chosen, seconds=None)
+    found = compare(other.dataset, whole.records, 12, whole.chosen, limits_s=None)
 
     assert re.search(words, " ".join(found.problems)), str(found)
 
@@ -761,7 +761,7 @@ def test_differences_of_a_random_recipe_are_found(coco, steps, words, monkeypatc
 def test_equal_random_recipes_are_drawn_more_often(coco):
     read = detection_samples(coco, *DRAWN, *values())
 
-    found = compare(read.dataset, read.records, 12, read.chosen, seconds=None)
+    found = compare(read.dataset, read.records, 12, read.chosen, limits_s=None)
 
     assert found.is_equivalent, str(found)
     assert f"in {equivalence._MOST_DRAWS} draws" in str(found)

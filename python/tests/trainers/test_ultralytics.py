@@ -159,7 +159,7 @@ def test_augmented_samples_have_equal_distributions(with_infeed, trainer_of):
     dataset = trainer_of(degrees=20.0, flipud=0.3).train_loader.dataset
     read = read_yolo(dataset)
 
-    found = compare(read.dataset, read.records, 24, seconds=None)
+    found = compare(read.dataset, read.records, 24, limits_s=None)
 
     assert found.is_random
     assert found.problems == ()
@@ -170,7 +170,7 @@ def test_samples_without_mosaic_have_equal_distributions(with_infeed, trainer_of
     dataset = trainer_of(mosaic=0.0).train_loader.dataset
     read = read_yolo(dataset)
 
-    found = compare(read.dataset, read.records, 24, seconds=None)
+    found = compare(read.dataset, read.records, 24, limits_s=None)
 
     assert found.problems == ()
 
