@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 import infeed
 from infeed.adopting.equivalence import compare
 from infeed.adopting.yolo_datasets import read_yolo
+
+torch = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
