@@ -6,7 +6,7 @@ import pathlib
 import random
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -137,9 +137,7 @@ class YoloLoader:
             arguments = self._trainer.args
             world = max(int(getattr(self._trainer, "world_size", 1) or 1), 1)
             pipeline = found.records.shuffle(seed=int(arguments.seed))
-            pipeline = pipeline.batch(
-                self.batch_size * world, drop_last=bool(self.drop_last)
-            )
+            pipeline = pipeline.batch(self.batch_size * world, tail=_tail(self, world))
             options: dict[str, Any] = {"memory": self._settings.memory}
             if arguments.cache:
                 options["cache"] = _cache(arguments.cache, self.dataset)
@@ -217,6 +215,16 @@ def install() -> None:
 def uninstall() -> None:
     """Makes `YOLO.train` use its own trainer."""
     detect.DetectionTrainer = _ORIGINAL
+
+
+def _tail(loader: Any, world: int) -> Literal["keep", "drop", "wrap"]:
+    """Returns what happens to a last batch that is not full.
+
+    Ranks get equal numbers of samples, as from a `DistributedSampler`.
+    """
+    if loader.drop_last:
+        return "drop"
+    return "wrap" if world > 1 else "keep"
 
 
 def _ratios(shape: tuple[int, ...], size: int) -> tuple[float, float]:

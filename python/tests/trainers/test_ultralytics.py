@@ -200,8 +200,9 @@ def test_a_resumed_training_has_the_samples_of_its_epoch(with_infeed, trainer_of
     assert records_of(resumed, 1) == expected
 
 
-def test_ranks_share_an_epoch(with_infeed, trainer_of, monkeypatch):
-    trainer = trainer_of(mosaic=0.0)
+@pytest.mark.parametrize("images", [40, 37])
+def test_ranks_share_an_epoch(with_infeed, trainer_of, monkeypatch, images):
+    trainer = trainer_of(mosaic=0.0, fraction=images)
     whole = [file for files, _ in records_of(trainer.train_loader, 0) for file in files]
     of_ranks = []
     for rank in range(2):
@@ -220,10 +221,12 @@ def test_ranks_share_an_epoch(with_infeed, trainer_of, monkeypatch):
         of_ranks.append([list(files) for files, _ in records_of(loader, 0)])
         loader.close()
 
-    joined = [
-        file for parts in zip(*of_ranks, strict=True) for part in parts for file in part
-    ]
-    assert joined == whole
+    steps = list(zip(*of_ranks, strict=True))
+    joined = [file for parts in steps for part in parts for file in part]
+    assert len(whole) == images
+    assert joined[:images] == whole
+    # A last batch is as large on all ranks.
+    assert all(len(one) == len(other) for one, other in steps)
 
 
 def test_the_last_epochs_have_no_mosaic(with_infeed, trainer_of):
