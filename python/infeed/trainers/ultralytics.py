@@ -70,6 +70,14 @@ class DetectionTrainer(_ORIGINAL):  # type: ignore[misc, valid-type]
             _report(found, loader, settings)
         return YoloLoader(self, loader, settings)
 
+    def run_callbacks(self, event: str) -> None:
+        """Runs the callbacks, and prints how the first epoch waited."""
+        super().run_callbacks(event)
+        loader = getattr(self, "train_loader", None)
+        # The progress bar of the epoch has ended here.
+        if event == "on_fit_epoch_end" and isinstance(loader, YoloLoader):
+            loader.report_epoch()
+
 
 class YoloLoader:
     """The batches of a pipeline in the layout of Ultralytics.
@@ -93,8 +101,6 @@ class YoloLoader:
         # Seconds of the first epoch: waiting for batches, and all.
         self._first_epoch: tuple[float, float] | None = None
         self._has_reported = False
-        # After the epoch, so that its progress bar has ended.
-        trainer.add_callback("on_fit_epoch_end", self._report_epoch)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)
@@ -148,7 +154,7 @@ class YoloLoader:
             self._loader = adapter.Loader(pipeline, **options)
         return self._loader
 
-    def _report_epoch(self, trainer: Any) -> None:
+    def report_epoch(self) -> None:
         """Prints how long the first epoch waited for batches, once."""
         if self._first_epoch is None or self._has_reported:
             return

@@ -73,6 +73,16 @@ def trainer_of(boxed_images, tmp_path):
             loader.close()
 
 
+@pytest.fixture
+def logged(settings, caplog):
+    """Returns the log of Ultralytics, which does not reach the root logger."""
+    logger = logging.getLogger("ultralytics")
+    logger.addHandler(caplog.handler)
+    with caplog.at_level(logging.INFO, logger="ultralytics"):
+        yield caplog
+    logger.removeHandler(caplog.handler)
+
+
 def by_file(loader) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Returns image, classes and boxes of each file in an epoch."""
     found = {}
@@ -101,7 +111,7 @@ def records_of(loader, epoch: int) -> list[tuple]:
     return [(batch["im_file"], batch["img"].numpy().tobytes()) for batch in loader]
 
 
-def test_a_training_ends_with_a_model(with_infeed, boxed_images, tmp_path):
+def test_a_training_ends_with_a_model(with_infeed, boxed_images, tmp_path, logged):
     from ultralytics import YOLO
 
     model = YOLO("yolo11n.yaml")
@@ -116,6 +126,7 @@ def test_a_training_ends_with_a_model(with_infeed, boxed_images, tmp_path):
     assert type(model.trainer).__module__ == "infeed.trainers.ultralytics"
     assert type(model.trainer.train_loader).__name__ == "YoloLoader"
     assert (tmp_path / "run" / "weights" / "last.pt").is_file()
+    assert logged.text.count("the first epoch waited for batches") == 1
 
 
 def test_samples_without_augmentation_are_equal(settings, trainer_of):
@@ -208,9 +219,7 @@ def test_ranks_share_an_epoch(with_infeed, trainer_of, monkeypatch, images):
     for rank in range(2):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setenv("WORLD_SIZE", "2")
-        other = SimpleNamespace(
-            args=trainer.args, world_size=2, epoch=0, add_callback=lambda *of: None
-        )
+        other = SimpleNamespace(args=trainer.args, world_size=2, epoch=0)
         # Ultralytics divides the batch by the number of processes.
         original = SimpleNamespace(
             dataset=trainer.train_loader.dataset, batch_size=BATCH // 2, drop_last=False
@@ -264,18 +273,13 @@ def test_decoded_images_are_kept_instead_of_the_cache_of_ultralytics(
     ],
 )
 def test_other_augmentation_stays_with_ultralytics_and_is_named(
-    with_infeed, trainer_of, caplog, argument, reason
+    with_infeed, trainer_of, logged, argument, reason
 ):
-    with caplog.at_level(logging.WARNING, logger="ultralytics"):
-        logging.getLogger("ultralytics").addHandler(caplog.handler)
-        try:
-            loader = trainer_of(**argument).train_loader
-        finally:
-            logging.getLogger("ultralytics").removeHandler(caplog.handler)
+    loader = trainer_of(**argument).train_loader
 
     assert type(loader).__name__ == "InfiniteDataLoader"
-    assert "infeed: batches stay with Ultralytics: " in caplog.text
-    assert reason in caplog.text
+    assert "infeed: batches stay with Ultralytics: " in logged.text
+    assert reason in logged.text
 
 
 def test_the_original_loader_comes_back(settings, trainer_of, monkeypatch):
@@ -308,20 +312,16 @@ def test_processes_of_a_distributed_training_use_infeed(
     assert state["trainer"].__module__ == "infeed.trainers.ultralytics"
 
 
-def test_a_report_compares_samples_and_rates(settings, trainer_of, caplog):
+def test_a_report_compares_samples_and_rates(settings, trainer_of, logged):
     infeed.install("ultralytics", proof_seconds=6)
-    logger = logging.getLogger("ultralytics")
-    logger.addHandler(caplog.handler)
     try:
-        with caplog.at_level(logging.INFO, logger="ultralytics"):
-            trainer_of()
+        trainer_of()
     finally:
-        logger.removeHandler(caplog.handler)
         infeed.uninstall()
 
-    assert "Mosaic" in caplog.text
-    assert "proof: 40 samples: equal boxes, labels, shapes and types" in caplog.text
-    assert "samples/s instead of" in caplog.text
+    assert "Mosaic" in logged.text
+    assert "proof: 40 samples: equal boxes, labels, shapes and types" in logged.text
+    assert "samples/s instead of" in logged.text
 
 
 def test_adopt_reads_files_without_python(settings, trainer_of):
