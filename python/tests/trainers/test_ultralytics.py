@@ -74,7 +74,7 @@ def trainer_of(boxed_images, tmp_path):
 
 
 @pytest.fixture
-def logged(settings, caplog):
+def trainer_log(settings, caplog):
     """Returns the log of Ultralytics, which does not reach the root logger."""
     logger = logging.getLogger("ultralytics")
     logger.addHandler(caplog.handler)
@@ -111,7 +111,7 @@ def records_of(loader, epoch: int) -> list[tuple]:
     return [(batch["im_file"], batch["img"].numpy().tobytes()) for batch in loader]
 
 
-def test_a_training_ends_with_a_model(with_infeed, boxed_images, tmp_path, logged):
+def test_a_training_ends_with_a_model(with_infeed, boxed_images, tmp_path, trainer_log):
     from ultralytics import YOLO
 
     model = YOLO("yolo11n.yaml")
@@ -126,7 +126,7 @@ def test_a_training_ends_with_a_model(with_infeed, boxed_images, tmp_path, logge
     assert type(model.trainer).__module__ == "infeed.trainers.ultralytics"
     assert type(model.trainer.train_loader).__name__ == "YoloLoader"
     assert (tmp_path / "run" / "weights" / "last.pt").is_file()
-    assert logged.text.count("the first epoch waited for batches") == 1
+    assert trainer_log.text.count("the first epoch waited for batches") == 1
 
 
 def test_samples_without_augmentation_are_equal(settings, trainer_of):
@@ -273,13 +273,13 @@ def test_decoded_images_are_kept_instead_of_the_cache_of_ultralytics(
     ],
 )
 def test_other_augmentation_stays_with_ultralytics_and_is_named(
-    with_infeed, trainer_of, logged, argument, reason
+    with_infeed, trainer_of, trainer_log, argument, reason
 ):
     loader = trainer_of(**argument).train_loader
 
     assert type(loader).__name__ == "InfiniteDataLoader"
-    assert "infeed: batches stay with Ultralytics: " in logged.text
-    assert reason in logged.text
+    assert "infeed: batches stay with Ultralytics: " in trainer_log.text
+    assert reason in trainer_log.text
 
 
 def test_the_original_loader_comes_back(settings, trainer_of, monkeypatch):
@@ -312,16 +312,18 @@ def test_processes_of_a_distributed_training_use_infeed(
     assert state["trainer"].__module__ == "infeed.trainers.ultralytics"
 
 
-def test_a_report_compares_samples_and_rates(settings, trainer_of, logged):
+def test_a_report_compares_samples_and_rates(settings, trainer_of, trainer_log):
     infeed.install("ultralytics", proof_seconds=6)
     try:
         trainer_of()
     finally:
         infeed.uninstall()
 
-    assert "Mosaic" in logged.text
-    assert "proof: 40 samples: equal boxes, labels, shapes and types" in logged.text
-    assert "samples/s instead of" in logged.text
+    assert "Mosaic" in trainer_log.text
+    assert (
+        "proof: 40 samples: equal boxes, labels, shapes and types" in trainer_log.text
+    )
+    assert "samples/s instead of" in trainer_log.text
 
 
 def test_adopt_reads_files_without_python(settings, trainer_of):
