@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from boxed_folder import write_boxed_folder
 
 import infeed
 from infeed.adopting.equivalence import compare
@@ -31,6 +32,12 @@ def settings(tmp_path_factory):
         # Training needs no network.
         patch.setenv("YOLO_OFFLINE", "true")
         yield pytest.importorskip("ultralytics")
+
+
+@pytest.fixture(scope="session")
+def boxed_images(tmp_path_factory):
+    """Returns the `data.yaml` of a small dataset."""
+    return write_boxed_folder(tmp_path_factory.mktemp("boxed"))
 
 
 @pytest.fixture

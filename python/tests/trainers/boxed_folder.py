@@ -1,7 +1,8 @@
 """A small dataset for detection, in the format of YOLO."""
 
+from pathlib import Path
+
 import numpy as np
-import pytest
 from PIL import Image
 
 IMAGES = 40
@@ -9,10 +10,8 @@ IMAGES = 40
 SIZES = [(60, 80), (128, 96), (96, 72), (144, 144), (60, 120), (100, 60)]
 
 
-@pytest.fixture(scope="session")
-def boxed_images(tmp_path_factory):
-    """Returns the `data.yaml` of images of several sizes, with up to four boxes."""
-    folder = tmp_path_factory.mktemp("boxed")
+def write_boxed_folder(folder: Path) -> Path:
+    """Writes images of several sizes with up to four boxes; returns `data.yaml`."""
     rng = np.random.default_rng(0)
     for split, count in (("train", IMAGES), ("val", 8)):
         images, labels = folder / "images" / split, folder / "labels" / split
