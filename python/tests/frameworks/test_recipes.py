@@ -62,7 +62,7 @@ def adopt(loader) -> infeed.adopting.Adoption:
 
     Its samples must be equivalent, and its code must run.
     """
-    adopted = infeed.adopt(loader, samples=SAMPLES, limits_s=None)
+    adopted = infeed.adopt(loader, samples=SAMPLES, seconds=None)
     assert adopted.equivalence.is_equivalent, adopted.report
     run_code(adopted)
     return adopted
