@@ -47,7 +47,7 @@ def read_yolo(dataset: Any) -> AdoptedDataset | str:
         for step in _parts(chain, dataset):
             name, became = step(dataset)
             native += became
-            made = ", ".join(map(repr, became)) or "the layout of its batches"
+            made = ", ".join(map(repr, became)) or "arrays of image, boxes and labels"
             findings.append(Finding(name, made))
     except UnknownStepError as error:
         return str(error)
