@@ -3,8 +3,10 @@
 import collections
 import csv
 import os
+import random
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -66,6 +68,18 @@ def class_map(seed: int, height: int, width: int) -> np.ndarray:
     centres = rng.uniform(0, 1, (9, 2)) * (height, width)
     distance = [(y - cy) ** 2 + (x - cx) ** 2 for cy, cx in centres]
     return np.argmin(distance, axis=0) % (len(PALETTE) + 1)
+
+
+@pytest.fixture(autouse=True)
+def seed_generators():
+    """Seeds the generators that datasets draw from, so that each test repeats."""
+    random.seed(0)
+    np.random.seed(0)
+    # A framework that is not imported yet is not imported here.
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
+    if tensorflow := sys.modules.get("tensorflow"):
+        tensorflow.random.set_seed(0)
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
-"""Statistics of random transforms: what their comparison finds in which draws."""
+"""Statistics of random transforms: p-values, and what is found in which draws."""
 
 import numpy as np
 import pytest
 from conftest import LONG_TESTS
 
-from infeed.adopting.statistics import FieldStatistics
+from infeed.adopting.statistics import Comparison, FieldStatistics
 
 SAMPLES = 24
 
@@ -22,11 +22,22 @@ def sizes(rng, draws: int, crops: bool) -> list[list[np.ndarray]]:
     return found
 
 
-def differences(theirs, ours, is_image: bool = True) -> list[str]:
+def compare(theirs, ours, is_image: bool = True) -> list[Comparison]:
     statistics = FieldStatistics("field", is_image, theirs[:4])
-    return statistics.differences(
+    return statistics.compare(
         [statistics.of(draw) for draw in theirs], [statistics.of(draw) for draw in ours]
     )
+
+
+def differences(theirs, ours, is_image: bool = True) -> list[str]:
+    """Returns the differences that a comparison of two loaders reports."""
+    found = compare(theirs, ours, is_image)
+    return [one.difference for one in found if one.p_value * 10 < 1e-5]
+
+
+def rows_of(values: np.ndarray) -> list[list[np.ndarray]]:
+    """Returns each value [draw, sample] as a list of one row."""
+    return [list(row[:, None, None]) for row in values]
 
 
 @pytest.mark.parametrize("draws", [4, 32])
@@ -39,8 +50,53 @@ def test_equal_distributions_are_not_reported(draws):
         theirs, ours = ([list(draw) for draw in part] for part in boxes)
         found += differences(theirs, ours, is_image=False)
 
-    # Seeds are fixed. Of 400 comparisons at 4 and 4.5 deviations, none is expected.
     assert found == []
+
+
+# Values of a draw of n samples, from a generator, by the name of the distribution.
+DISTRIBUTIONS = {
+    "normal": lambda rng, n: rng.normal(size=n),
+    "heavy tails": lambda rng, n: rng.standard_t(2, n),
+    "rare": lambda rng, n: rng.random(n) < 0.05,
+    "half of the samples": lambda rng, n: (np.arange(n) < n / 2) * rng.normal(9, 5, n),
+}
+
+
+@pytest.mark.parametrize("samples", [1, 3, 12])
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_a_p_value_is_as_rare_as_it_says(name, samples):
+    """Few samples, samples of different spreads, and many equal values included."""
+    rng = np.random.default_rng(0)
+    spreads = np.exp(rng.normal(0, 1.5, samples))
+    count = 5000 if LONG_TESTS else 500
+
+    def draw() -> list[list[np.ndarray]]:
+        values = [DISTRIBUTIONS[name](rng, samples) for _ in range(4)]
+        return rows_of(np.array(values) * spreads)
+
+    # Differences within a level of 255 do not count.
+    found = [
+        one.p_value
+        for _ in range(count)
+        for one in compare(draw(), draw(), is_image=False)
+        if one.title.startswith("mean")
+    ]
+
+    # Three standard errors above the expected number.
+    for limit in (0.1, 0.01):
+        most = count * limit + 3 * np.sqrt(count * limit)
+        assert sum(p_value < limit for p_value in found) <= most
+
+
+@pytest.mark.parametrize("samples", [4, 12, 24])
+def test_exchanged_samples_are_found_in_the_first_draws(samples):
+    """Their mean over all samples is equal."""
+    rng = np.random.default_rng(0)
+    theirs, ours = np.arange(samples) * 50 + rng.normal(0, 5, (2, 4, samples))
+
+    found = differences(rows_of(theirs), rows_of(ours[:, ::-1]), is_image=False)
+
+    assert any("of single samples differs" in one for one in found) == (samples > 4)
 
 
 def test_a_small_shift_of_random_values_is_found_with_more_draws():
@@ -48,11 +104,10 @@ def test_a_small_shift_of_random_values_is_found_with_more_draws():
     spread = 40 * rng.uniform(1, 4, SAMPLES)
     values = rng.standard_t(3, (2, 32, SAMPLES)) * spread / 4 + 4 * spread
     values[1] += spread / 8
-    draws = [[list(row[:, None, None]) for row in part] for part in values]
+    theirs, ours = map(rows_of, values)
 
     few, many = (
-        differences(*(part[:count] for part in draws), is_image=False)
-        for count in (4, 32)
+        differences(theirs[:count], ours[:count], is_image=False) for count in (4, 32)
     )
 
     assert few == []
@@ -62,8 +117,19 @@ def test_a_small_shift_of_random_values_is_found_with_more_draws():
 def test_another_spread_around_the_same_centre_is_found():
     rng = np.random.default_rng(0)
     one, other = rng.normal(100, 10, (16, SAMPLES)), rng.normal(100, 25, (16, SAMPLES))
-    draws = [[list(row[:, None, None]) for row in part] for part in (one, other)]
 
-    found = differences(*draws, is_image=False)
+    found = differences(rows_of(one), rows_of(other), is_image=False)
 
     assert any("further from its median" in problem for problem in found), found
+
+
+def test_other_sizes_of_boxes_around_the_same_centres_are_found():
+    rng = np.random.default_rng(0)
+    centres = rng.uniform(100, 500, (2, 4, SAMPLES, 3, 2))
+    half = np.array([10, 11]).reshape(2, 1, 1, 1, 1)
+    boxes = np.concatenate([centres - half, centres + half], -1)
+    theirs, ours = ([list(draw) for draw in part] for part in boxes)
+
+    found = differences(theirs, ours, is_image=False)
+
+    assert any("column 2 minus column 0" in problem for problem in found), found

@@ -2,9 +2,9 @@
 
 A field that two reads of the dataset give alike is compared value by value: images
 within rounding, all others exactly. If reads differ, the field is random, and its
-statistics are compared: the mean over samples of the difference, in units of its
-standard error; the differences of single samples, in units of the spread of their
-draws; and the ranks of the draws of each sample, for their centre and for their spread.
+statistics are compared: the mean over samples, single samples, and the ranks of the
+draws of each sample, for their centre and for their spread. Their p-values are
+corrected for the number of tests.
 """
 
 import time
@@ -23,7 +23,7 @@ from infeed.adopting.samples import (
     read_sample,
     same_samples,
 )
-from infeed.adopting.statistics import FieldStatistics, level_of
+from infeed.adopting.statistics import Comparison, FieldStatistics, level_of
 from infeed.pipeline import Pipeline
 
 # Reads of each sample if the chain is random: after the first few, only a chain without
@@ -31,9 +31,11 @@ from infeed.pipeline import Pipeline
 _DRAWS = 4
 _MOST_DRAWS = 32
 _LIMITS_S = (10.0, 30.0)
-# Draws that only the pipeline changes and that chance explains: the others come from
-# equal distributions once in 131 072 comparisons.
-_ONE_SIDED = 16
+# Probability below which chance does not explain a difference: one of 100 000 pairs of
+# equal loaders is reported.
+_CHANCE = 1e-5
+# The statistics are tested after the first draws, and at the end.
+_TEST_ROUNDS = 2
 # Samples that are read twice to find out whether the chain is random.
 _REPEATED = 8
 # Shares of a level of 8 bits: below the first, floats were rounded; above the second,
@@ -56,6 +58,8 @@ class Equivalence:
         differing: Share of the values of images that differ by more than half a level
             of 8 bits; NaN if the chain is random.
         level: One level of 8 bits in the units of the values of images.
+        comparisons: Statistics of the random fields on both sides, the p-values
+            corrected for the number of all tests.
         problems: Differences, in words. Empty if the samples are equivalent.
         pictures: The samples with the largest differences: number, theirs, ours.
         fields: Names of the compared fields, as the pipeline has them.
@@ -73,6 +77,7 @@ class Equivalence:
     notes: tuple[str, ...] = ()
     draws: int = 1
     level: float = 1.0
+    comparisons: tuple[Comparison, ...] = ()
 
     @property
     def is_equivalent(self) -> bool:
@@ -81,6 +86,19 @@ class Equivalence:
 
     def __str__(self) -> str:
         return "; ".join([self._summary(), *self.notes])
+
+    def statistics(self) -> str:
+        """Returns a table of the statistics of random fields, one line for each."""
+        rows = [("statistic", "theirs", "infeed", "p")]
+        rows += [
+            (one.title, f"{one.theirs:.4g}", f"{one.ours:.4g}", f"{one.p_value:.2g}")
+            for one in self.comparisons
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join([title.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])])
+            for title, *numbers in (rows if self.comparisons else [])
+        )
 
     def _summary(self) -> str:
         if self.problems and not self.samples:
@@ -92,12 +110,20 @@ class Equivalence:
             return (
                 f"{self.samples} samples: equal {others}shapes and types; random "
                 f"transforms have equal means and spreads in {self.draws} draws"
+                f"{self._chance()}"
             )
         if not self.largest and not self.notes:
             return f"{self.samples} samples: equal in every value"
         return (
             f"{self.samples} samples: equal {others}shapes and types; {self._values()}"
         )
+
+    def _chance(self) -> str:
+        """Describes how likely the differences of the statistics are."""
+        if not self.comparisons:
+            return ""
+        least = min(one.p_value for one in self.comparisons)
+        return f" (p = {least:.2g} over {len(self.comparisons)} statistics)"
 
     def _values(self) -> str:
         """Describes the differences of values in levels, whatever their units are."""
@@ -241,10 +267,11 @@ def _compare_draws(
     """
     theirs, ours = zip(*map(draw, range(_DRAWS if is_random else 1)), strict=True)
     found, fields = _compare(numbers, theirs, ours, is_random)
-    drawn = [_DrawnField(field) for field in fields if field.is_random]
+    drawn = [_DrawnField(one) for one in fields if one.is_random and not _kind(one)]
     if not drawn:
         return found
     count = len(theirs)
+    found = _with_statistics(found, drawn, count)
     while not found.problems and count < _MOST_DRAWS:
         if limit is not None and not limit.allows((count + 1) / count):
             break
@@ -253,21 +280,34 @@ def _compare_draws(
         if not all(added):
             break
         count += 1
-    return _with_draws(found, drawn, count)
+    return _with_statistics(found, drawn, count) if count > len(theirs) else found
 
 
-def _with_draws(
+def _with_statistics(
     found: Equivalence, drawn: Sequence["_DrawnField"], count: int
 ) -> Equivalence:
-    """Returns the result of the first draws with the differences of all of them."""
-    if found.problems:
-        return found
-    problems, pictures = [], found.pictures
-    for one in drawn:
-        if one.problems:
-            problems += one.problems
+    """Returns the result with the statistics of random fields in a number of draws."""
+    by_field = [one.compare() for one in drawn]
+    tests = _TEST_ROUNDS * sum(map(len, by_field))
+    problems, pictures, comparisons = list(found.problems), found.pictures, []
+    for one, statistics in zip(drawn, by_field, strict=True):
+        corrected = [
+            replace(each, p_value=min(1.0, each.p_value * tests)) for each in statistics
+        ]
+        comparisons += corrected
+        differing = [each for each in corrected if each.p_value < _CHANCE]
+        problems += [
+            f"{each.difference} (p = {each.p_value:.1g})" for each in differing
+        ]
+        if differing:
             pictures = pictures or _pictures(one.field, range(2))
-    return replace(found, problems=tuple(problems[:6]), pictures=pictures, draws=count)
+    return replace(
+        found,
+        problems=tuple(problems[:6]),
+        pictures=pictures,
+        draws=count,
+        comparisons=tuple(comparisons),
+    )
 
 
 @dataclass(frozen=True)
@@ -329,26 +369,34 @@ class _DrawnField:
         self._ours.append(self._statistics.of([a for a in other if a is not None]))
         return True
 
-    @property
-    def problems(self) -> list[str]:
-        """Differences of the statistics, in words."""
+    def compare(self) -> list[Comparison]:
+        """Compares the statistics of all draws."""
         # By column: arrays [draw, sample, value].
         theirs, ours = (
             [np.array(column) for column in zip(*draws, strict=True)]
             for draws in (self._theirs, self._ours)
         )
+        found = self._statistics.compare(self._theirs, self._ours)
         if all((column == column[0]).all() for column in theirs):
-            changed = [
-                (one != other).any(axis=2)
-                for one, other in zip(theirs, ours, strict=True)
-            ]
-            count = int(np.any(changed, axis=0).sum())
-            if count > _ONE_SIDED:
-                return [
-                    f"{self.field.name} is the same in all draws of the dataset, and "
-                    f"the pipeline changes it in {count} of {changed[0].size}"
-                ]
-        return self._statistics.differences(self._theirs, self._ours)
+            changed = np.any(
+                [
+                    (one != other).any(axis=2)
+                    for one, other in zip(theirs, ours, strict=True)
+                ],
+                axis=0,
+            )
+            count = int(changed.sum())
+            # Each change is as likely on either side if the distributions are equal.
+            one_sided = Comparison(
+                f"share of changed {self.field.name}",
+                0.0,
+                float(changed.mean()),
+                0.5**count,
+                f"{self.field.name} is the same in all draws of the dataset, and the "
+                f"pipeline changes it in {count} of {changed.size}",
+            )
+            found = [one_sided, *found]
+        return found
 
 
 @dataclass
@@ -441,7 +489,7 @@ def _difference(field: _Field) -> _Difference:
     if problem := _kind(field):
         return _Difference([problem], worst=range(2))
     if field.is_random:
-        return _Difference(_DrawnField(field).problems, worst=range(2))
+        return _Difference()
     if all(array.ndim == 0 for array in field.theirs[0]):
         return _Difference(_labels(field))
     return _values(field)

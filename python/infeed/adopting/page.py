@@ -199,6 +199,14 @@ def _proof(equivalence: Equivalence) -> str:
         # Pictures of random chains have other draws, so their difference says nothing.
         shows = not equivalence.is_random
         body += _picture_pair(number, theirs, ours, shows_difference=shows)
+    if equivalence.comparisons:
+        heads = ("statistic of random draws", "adopted loader", "pipeline", "p-value")
+        rows = "".join(
+            f"<tr><td>{_text(one.title)}</td><td>{one.theirs:.4g}</td>"
+            f"<td>{one.ours:.4g}</td><td>{one.p_value:.2g}</td></tr>\n"
+            for one in equivalence.comparisons
+        )
+        body += _table(heads, rows)
     return _section("Proof", body)
 
 

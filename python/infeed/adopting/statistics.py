@@ -1,27 +1,50 @@
-"""Compares the statistics of random fields."""
+"""Compares the statistics of random fields, with p-values.
 
+Both sides draw each sample several times. If the distributions are equal, the draws of
+a sample can be exchanged between the sides, whatever these distributions are. The
+tests compare a difference with the differences that such exchanges give (a permutation
+test within each sample). Their sums over samples are normal, with tails that are
+lighter, so the p-values hold for few samples too.
+"""
+
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from infeed.adopting.samples import Array, has_pixels
 
-# A mean difference of more standard errors than this is one that chance does not
-# explain: once in 16 000 comparisons of normal values.
-_ERRORS = 4.0
 # Differences of means below this share of the values' range do not count: resizing
 # rounds, and libraries round in other places.
 _ROUNDING = 1 / 255
 
-# A sum of ranks further from its expectation than this number of standard deviations
-# does not come from equal distributions: once in 150 000 comparisons.
-_DEVIATIONS = 4.5
-
 _SIDES = ("height", "width")
+_BOX_COLUMNS = 4
 
 # Arrays of a field by draw and sample.
 _Draws = Sequence[Sequence[Array]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One statistic of a random field on both sides.
+
+    Attributes:
+        title: Name of the statistic.
+        theirs: Its mean over draws and samples in the dataset.
+        ours: Its mean in the pipeline.
+        p_value: Probability of a difference as large as the found one between equal
+            distributions, corrected for the number of tests of this statistic.
+        difference: The largest difference, in words.
+    """
+
+    title: str
+    theirs: float
+    ours: float
+    p_value: float
+    difference: str
 
 
 def level_of(images: Sequence[Array]) -> float:
@@ -53,34 +76,32 @@ class FieldStatistics:
             for _, statistic, _ in self._statistics
         ]
 
-    def differences(
+    def compare(
         self, theirs: Sequence[list[Array]], ours: Sequence[list[Array]]
-    ) -> list[str]:
+    ) -> list[Comparison]:
         """Compares the draws of the dataset with those of the pipeline.
 
         Args:
             theirs: Results of `of` for the dataset.
             ours: Results of `of` for the pipeline.
-
-        Returns:
-            The differences in words.
         """
-        problems = []
+        found = []
         for at, (titles, _, levels) in enumerate(self._statistics):
             # By draw, sample and column.
             one, other = (
                 np.array([draw[at] for draw in draws]) for draws in (theirs, ours)
             )
-            for column in range(one.shape[2]):
-                problem = _difference(
+            found += [
+                _compare(
                     titles(column), one[..., column], other[..., column], levels(column)
                 )
-                problems += [problem] if problem else []
-        return problems
+                for column in range(one.shape[2])
+            ]
+        return found
 
 
-def _difference(title: str, one: Array, other: Array, level: float) -> str:
-    """Returns the difference of one statistic in words; empty if there is none.
+def _compare(title: str, one: Array, other: Array, level: float) -> Comparison:
+    """Compares one statistic.
 
     Args:
         title: Name of the statistic.
@@ -88,81 +109,94 @@ def _difference(title: str, one: Array, other: Array, level: float) -> str:
         other: Values of the pipeline by draw and sample.
         level: Difference that does not count.
     """
-    apart = other.mean(axis=0) - one.mean(axis=0)
-    drawn = one.var(axis=0, ddof=1) + other.var(axis=0, ddof=1)
-    expected = float(drawn.mean()) / len(one) + level**2
-    return _differs(title, apart, expected, level) or _ranks_differ(
-        title, one, other, level
+    centre = np.median(np.concatenate([one, other]), axis=0)
+    tests = [
+        _compare_means(title, one, other, level),
+        _compare_samples(title, one, other, level),
+        # Samples differ more from each other than draws of a sample do, and ranks do
+        # not depend on the largest values. So a difference shows with fewer draws.
+        _compare_ranks(f"the {title} is larger", one, other, level),
+        _compare_ranks(
+            f"the {title} is further from its median",
+            np.abs(one - centre),
+            np.abs(other - centre),
+            level,
+        ),
+    ]
+    p_value, difference = min(tests)
+    return Comparison(
+        title,
+        float(one.mean()) if one.size else math.nan,
+        float(other.mean()) if other.size else math.nan,
+        min(1.0, p_value * len(tests)),
+        difference,
     )
 
 
-def _differs(title: str, apart: Array, expected: float, level: float) -> str:
-    """Returns the difference of one statistic in words; empty if there is none.
+def _compare_means(
+    title: str, one: Array, other: Array, level: float
+) -> tuple[float, str]:
+    """Tests the mean over samples: its p-value, and the difference in words."""
+    apart = other.mean(axis=0) - one.mean(axis=0)
+    value = float(apart.mean()) if apart.size else 0.0
+    moved = other - math.copysign(level, value)
+    left = max(abs(value) - level, 0.0) * apart.size
+    deviation = math.sqrt(float(_exchanged_variance(one, moved).sum()))
+    return _two_sided(left, deviation), f"the {title} differs by {value:.3g}"
 
-    Args:
-        title: Name of the statistic.
-        apart: Difference of each sample.
-        expected: Square of the difference that the random draws explain.
-        level: Difference that does not count.
+
+def _compare_samples(
+    title: str, one: Array, other: Array, level: float
+) -> tuple[float, str]:
+    """Tests the difference of each sample: the p-value, and the difference in words.
+
+    The mean of all samples hides samples that were exchanged.
     """
-    value = apart.mean()
-    if abs(value) > _chance(apart) + level:
-        return (
-            f"the {title} differs by {value:.3g}, of which chance explains "
-            f"{_chance(apart):.2g}"
-        )
-    ratios = apart**2 / max(expected, 1e-12)
-    if ratios.mean() > 1 + max(1.0, _chance(ratios)):
-        return (
-            f"the {title} of single samples differs by "
-            f"{np.sqrt((apart**2).mean()):.3g}, of which the random transforms explain "
-            f"{np.sqrt(expected):.2g}"
-        )
-    return ""
+    apart = other.mean(axis=0) - one.mean(axis=0)
+    variance = _exchanged_variance(one, other - np.copysign(level, apart))
+    left = np.maximum(np.abs(apart) - level, 0)
+    is_drawn = variance > 0
+    ratios = left[is_drawn] ** 2 / variance[is_drawn]
+    found, expected = (
+        math.sqrt(float(squares.mean())) if squares.size else 0.0
+        for squares in (apart**2, variance)
+    )
+    text = (
+        f"the {title} of single samples differs by {found:.3g}, of which the random "
+        f"transforms explain {expected:.2g}"
+    )
+    return _chi_square_above(float(ratios.sum()), len(ratios)), text
 
 
-def _ranks_differ(title: str, one: Array, other: Array, level: float) -> str:
-    """Compares the ranks of draws within each sample; arguments as of `_difference`.
+def _compare_ranks(
+    title: str, one: Array, other: Array, level: float
+) -> tuple[float, str]:
+    """Tests the ranks of the draws of each sample: the p-value, and a text.
 
-    Samples differ more from each other than draws of a sample do, and ranks do not
-    depend on the largest values. So a difference shows with fewer draws than in the
-    means.
+    It is the test of Wilcoxon, Mann and Whitney, summed over samples (van Elteren).
     """
-    share = _share_above(one, other, level)
-    if share is not None:
-        return (
-            f"the {title} is larger in {share:.0%} of all pairs of draws, not in 50 %"
-        )
-    centre = np.median(np.concatenate([one, other]), axis=0)
-    share = _share_above(np.abs(one - centre), np.abs(other - centre), level)
-    if share is not None:
-        return (
-            f"the {title} is further from its median in {share:.0%} of all pairs of "
-            "draws, not in 50 %"
-        )
-    return ""
-
-
-def _share_above(one: Array, other: Array, level: float) -> float | None:
-    """Returns the share of pairs in which the other value is larger.
-
-    None if it is as large as equal distributions explain: the test of Wilcoxon, Mann
-    and Whitney, summed over samples.
-
-    Args:
-        one: Values by draw and sample.
-        other: Values by draw and sample.
-        level: Difference that does not count.
-    """
+    tests = []
     for sign in (1, -1):
         moved = other - sign * level
         above = (moved[:, None] > one) + 0.5 * (moved[:, None] == one)
         pairs = above.shape[0] * above.shape[1]
-        apart = float(above.sum()) - pairs * one.shape[1] / 2
+        apart = sign * (float(above.sum()) - pairs * one.shape[1] / 2)
         variance = pairs * _rank_variance(np.concatenate([one, moved]))
-        if sign * apart > _DEVIATIONS * np.sqrt(variance) > 0:
-            return float(above.mean())
-    return None
+        share = float(above.mean()) if above.size else 0.5
+        tests.append((_two_sided(max(apart, 0.0), math.sqrt(variance)), share))
+    p_value, share = min(tests)
+    return p_value, f"{title} in {share:.0%} of all pairs of draws, not in 50 %"
+
+
+def _exchanged_variance(one: Array, other: Array) -> Array:
+    """Returns the variance of each sample's difference of means if draws are exchanged.
+
+    Args:
+        one: Values by draw and sample.
+        other: As many values.
+    """
+    variance = np.concatenate([one, other]).var(axis=0, ddof=1)
+    return np.asarray(variance * (2 / len(one)))
 
 
 def _rank_variance(values: Array) -> float:
@@ -173,6 +207,28 @@ def _rank_variance(values: Array) -> float:
         ties = np.unique(column, return_counts=True)[1].astype(float)
         total += count + 1 - float((ties**3 - ties).sum()) / (count * (count - 1))
     return total / 12
+
+
+def _two_sided(apart: float, deviation: float) -> float:
+    """Returns the probability that a normal value is at least this far from zero."""
+    if not apart:
+        return 1.0
+    return math.erfc(apart / deviation / math.sqrt(2)) if deviation else 0.0
+
+
+def _chi_square_above(value: float, degrees: int) -> float:
+    """Returns the probability that a chi-square value is at least this large.
+
+    The sum for whole degrees of freedom: Abramowitz and Stegun, 26.4.4 and 26.4.5.
+    """
+    if not degrees or not value:
+        return 1.0
+    half, odd = value / 2, degrees % 2
+    total = math.erfc(math.sqrt(half)) if odd else 0.0
+    for at in range(degrees // 2):
+        power = at + odd / 2
+        total += math.exp(power * math.log(half) - half - math.lgamma(power + 1))
+    return min(total, 1.0)
 
 
 # Title of a column, statistic of an array, and the level of a column.
@@ -195,9 +251,13 @@ def _statistics(name: str, is_image: bool, theirs: _Draws) -> list[_Statistic]:
         return [sides, *moments] if is_image else moments
 
     def title_of(column: int) -> str:
-        return (
-            f"mean of column {column - 1} of {name}" if column else f"number of {name}"
-        )
+        if not column:
+            return f"number of {name}"
+        column -= 1
+        if column < _BOX_COLUMNS:
+            return f"mean of column {column} of {name}"
+        low = column - _BOX_COLUMNS
+        return f"mean of column {low + 2} minus column {low} of {name}"
 
     # A list of rows is flat in a pipeline that does not declare it as boxes.
     columns = max((array.shape[1] for array in arrays if array.ndim == 2), default=1)
@@ -222,19 +282,18 @@ def _moment(
     )
 
 
-def _chance(values: Array) -> float:
-    """Returns the distance of a mean from its expectation that chance explains."""
-    if len(values) < 2:
-        return float("inf")
-    return float(_ERRORS * values.std(ddof=1) / np.sqrt(len(values)))
-
-
 def _column_means(array: Array) -> Array:
-    """Returns the number of rows, and the mean of each column; 0 without rows."""
-    if not array.size:
-        return np.zeros(1 + (array.shape[1] if array.ndim > 1 else 1))
-    rows = array.reshape(len(array), -1) if array.ndim else array.reshape(1, 1)
-    return np.array([len(rows), *rows.mean(axis=0)])
+    """Returns the number of rows, and the mean of each column; 0 without rows.
+
+    Four columns may be corners of boxes: their distances follow, which are the sizes.
+    """
+    if array.size:
+        rows = array.reshape(len(array), -1) if array.ndim else array.reshape(1, 1)
+        count, means = len(rows), rows.mean(axis=0, dtype=np.float64)
+    else:
+        count, means = 0, np.zeros(array.shape[1] if array.ndim > 1 else 1)
+    sizes = means[2:] - means[:2] if len(means) == _BOX_COLUMNS else means[:0]
+    return np.concatenate([[count], means, sizes])
 
 
 def _sides(image: Array) -> Array:

@@ -4,6 +4,7 @@ import importlib
 import math
 import pathlib
 import random
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -267,6 +268,8 @@ def _report(found: AdoptedDataset, loader: Any, settings: Settings) -> None:
             limits_s=(math.inf, _PROOF_SHARE * settings.proof_seconds),
         )
         LOGGER.info(f"  proof: {proof}")
+        if statistics := proof.statistics():
+            LOGGER.info(textwrap.indent(statistics, " " * 4))
         pipeline = found.records.shuffle(seed=0).batch(loader.batch_size)
         # Each loader has two turns.
         turn_s = (1 - _PROOF_SHARE) * settings.proof_seconds / 4
