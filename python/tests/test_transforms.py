@@ -18,6 +18,7 @@ EXAMPLES = [
     T.CenterCrop(224),
     T.RandomCrop((20, 30), padding=4, padding_mode="reflect", fill=(1, 2, 3)),
     T.RandomResizedCrop(224, scale=(0.5, 1.0), interpolation="bicubic"),
+    T.RandomSizedCrop((48, 40), sides=(20, 60)),
     T.Resize(256, max_size=400),
     T.Pad((1, 2, 3, 4), fill=7, mask_fill=255),
     T.CropOrPad(10, 20),

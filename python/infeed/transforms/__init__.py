@@ -61,6 +61,7 @@ from infeed.transforms.geometry import (
     RandomPerspective,
     RandomResizedCrop,
     RandomRotation,
+    RandomSizedCrop,
     RandomVerticalFlip,
     Resize,
 )
@@ -117,6 +118,7 @@ __all__ = [
     "RandomResizedCrop",
     "RandomRotation",
     "RandomShortestSize",
+    "RandomSizedCrop",
     "RandomSolarize",
     "RandomVerticalFlip",
     "RandomZoomOut",

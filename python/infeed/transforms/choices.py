@@ -11,8 +11,8 @@ class RandomApply(Transform):
     """Applies all transforms of a list, or none.
 
     Args:
-        transforms: Up to 16 transforms of colours, flips and warps, which keep the
-            number of channels.
+        transforms: Up to 16 transforms of colours, flips, warps, resizes and crops
+            without padding, which keep the number of channels.
         p: Probability that they are applied, 0 to 1.
     """
 
@@ -25,8 +25,8 @@ class RandomChoice(Transform):
     """Applies one transform of a list.
 
     Args:
-        transforms: Up to 16 transforms of colours, flips and warps, which keep the
-            number of channels.
+        transforms: Up to 16 transforms of colours, flips, warps, resizes and crops
+            without padding, which keep the number of channels.
         p: Weight of each transform; None means equal weights.
     """
 
@@ -39,8 +39,8 @@ class RandomOrder(Transform):
     """Applies all transforms of a list in a random order.
 
     Args:
-        transforms: Up to 16 transforms of colours, flips and warps, which keep the
-            number of channels.
+        transforms: Up to 16 transforms of colours, flips, warps, resizes and crops
+            without padding, which keep the number of channels.
     """
 
     transforms: tuple[Transform, ...]

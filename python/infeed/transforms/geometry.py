@@ -83,6 +83,23 @@ class RandomResizedCrop(Transform):
 
 
 @dataclass(frozen=True, repr=False)
+class RandomSizedCrop(Transform):
+    """Crops a random square, then resizes it, as the training of DETR detectors does.
+
+    Args:
+        size: Side of a square, or ``(height, width)``, in pixels.
+        sides: Shortest and longest side of the crop in pixels, as (low, high). Each
+            whole number between is equally likely, and so is each position. The shorter
+            side of the image limits both.
+        interpolation: Filter for images, antialiased.
+    """
+
+    size: int | tuple[int, int]
+    sides: tuple[int, int]
+    interpolation: Interpolation = "bilinear"
+
+
+@dataclass(frozen=True, repr=False)
 class Resize(Transform):
     """Resizes images with antialiasing, as Pillow does.
 

@@ -37,24 +37,31 @@ fn draw_one(
 fn check_list(check: &Check, list: &[Transform]) -> Result<()> {
     let names: Vec<&str> = list.iter().map(Transform::name).collect();
     let is_allowed = |transform: &Transform| {
-        matches!(
-            transform.effect(),
-            Effect::Color | Effect::Flip | Effect::Warp
-        ) && transform.output_channels(1) == 1
+        let changes = [transform.effect()].into_iter().chain(transform.parts());
+        let is_allowed = |effect| {
+            matches!(
+                effect,
+                Effect::Color | Effect::Flip | Effect::Warp | Effect::Crop | Effect::Resize
+            )
+        };
+        changes.into_iter().all(is_allowed)
+            && !transform.needs_boxes()
+            && transform.output_channels(1) == 1
             && transform.output_channels(3) == 3
     };
     check.holds(
         (1..=MAX_CHOICES).contains(&list.len()) && list.iter().all(is_allowed),
         "transforms",
         names,
-        "1 to 16 transforms of colours, flips and warps, which keep the channels",
+        "1 to 16 transforms of colours, flips, warps, resizes and crops without padding, which \
+         keep the channels",
     )?;
     list.iter().try_for_each(Transform::validate)
 }
 
 /// Defines transforms over a list, with the properties that follow from the list.
 macro_rules! choices {
-    ($($choice:ident repeats $times:expr, checks $check:expr;)*) => {$(
+    ($($choice:ident repeats $times:expr, checks $check:expr, has $fixed:expr;)*) => {$(
         impl Operation for $choice {
             fn effect(&self) -> Effect {
                 let effects = || self.transforms.iter().map(Transform::effect);
@@ -67,8 +74,14 @@ macro_rules! choices {
             }
 
             fn has_random_size(&self) -> bool {
+                let mut parts = self.transforms.iter().flat_map(Transform::parts);
                 let mut list = self.transforms.iter();
-                list.any(|transform| transform.operation().has_random_size())
+                parts.any(|part| matches!(part, Effect::Crop | Effect::Resize))
+                    || list.any(|transform| transform.operation().has_random_size())
+            }
+
+            fn fixed_size(&self) -> Option<Size> {
+                $fixed(self)
             }
 
             fn parts(&self) -> Vec<Effect> {
@@ -123,7 +136,7 @@ macro_rules! choices {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomApply {
-    /// Transforms of colours, flips and warps.
+    /// Transforms of colours, flips, warps, resizes and crops.
     pub transforms: Vec<Transform>,
     /// Probability that they are applied.
     #[serde(default = "one_half")]
@@ -148,7 +161,7 @@ impl RandomApply {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomChoice {
-    /// Transforms of colours, flips and warps.
+    /// Transforms of colours, flips, warps, resizes and crops.
     pub transforms: Vec<Transform>,
     /// Weight of each transform; absent for equal weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -186,7 +199,7 @@ impl RandomChoice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomOrder {
-    /// Transforms of colours, flips and warps.
+    /// Transforms of colours, flips, warps, resizes and crops.
     pub transforms: Vec<Transform>,
 }
 
@@ -222,9 +235,30 @@ fn check_choice(check: &Check, own: &RandomChoice) -> Result<()> {
     )
 }
 
+/// Size of every result of a list that is always applied. None if there is no such size.
+fn size_of_all(own: &RandomApply) -> Option<Size> {
+    let sizes = own
+        .transforms
+        .iter()
+        .try_fold(None, |size, transform| transform.output_size(size).ok());
+    sizes.flatten().filter(|_| own.p >= 1.0)
+}
+
+/// Size of every result of each transform. None if they differ.
+fn size_of_each(own: &RandomChoice) -> Option<Size> {
+    let mut sizes = own
+        .transforms
+        .iter()
+        .map(|one| one.operation().fixed_size());
+    let first = sizes.next()??;
+    sizes.all(|size| size == Some(first)).then_some(first)
+}
+
 choices! {
-    RandomApply repeats |_: &RandomApply| 1, checks check_apply;
-    RandomChoice repeats |_: &RandomChoice| 1, checks check_choice;
+    RandomApply repeats |_: &RandomApply| 1, checks check_apply, has size_of_all;
+    RandomChoice repeats |_: &RandomChoice| 1, checks check_choice, has size_of_each;
     // Any order of the parts is a part of as many repetitions.
-    RandomOrder repeats |own: &RandomOrder| own.transforms.len(), checks |_: &Check, _: &RandomOrder| Ok(());
+    RandomOrder repeats |own: &RandomOrder| own.transforms.len(),
+        checks |_: &Check, _: &RandomOrder| Ok(()),
+        has |_: &RandomOrder| None;
 }

@@ -50,6 +50,7 @@ mod resize;
 mod resized_crop;
 mod rng;
 mod scale;
+mod sized_crop;
 mod step;
 mod tone;
 mod view;
@@ -101,6 +102,7 @@ pub use resize::Resize;
 pub use resized_crop::RandomResizedCrop;
 pub use rng::Rng;
 pub use scale::{LongestMaxSize, RandomShortestSize, ScaleJitter, SideChoice};
+pub use sized_crop::RandomSizedCrop;
 pub use step::Step;
 pub use tone::{RandomAdjustSharpness, RandomAutocontrast, RandomEqualize, RandomGrayscale};
 pub use tone::{RandomInvert, RandomPosterize, RandomSolarize};
@@ -159,6 +161,7 @@ transforms!(
     CenterCrop,
     RandomCrop,
     RandomResizedCrop,
+    RandomSizedCrop,
     Resize,
     LongestMaxSize,
     RandomShortestSize,

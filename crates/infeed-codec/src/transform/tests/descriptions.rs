@@ -28,6 +28,7 @@ const REQUIRED: &[(&str, &str)] = &[
     ("padding", "4"),
     ("quality", "40"),
     ("sharpness_factor", "2"),
+    ("sides", "[4, 9]"),
     ("size", "7"),
     ("std", "[1]"),
     ("target_size", "[9, 8]"),

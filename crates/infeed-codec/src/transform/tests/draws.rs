@@ -50,6 +50,7 @@ fn every_size() -> Vec<Transform> {
         padded.into(),
         RandomResizedCrop::new(size(32, 24)).into(),
         wide.into(),
+        RandomSizedCrop::new(size(32, 24), [20, 60]).into(),
         Resize::new(size(16, 20)).into(),
         Resize {
             max_size: Some(40),
@@ -112,6 +113,18 @@ fn every_size() -> Vec<Transform> {
             RandomHorizontalFlip::new(1.0).into(),
             RandomRotation::new(20.0).into(),
             RandomInvert::new(1.0).into(),
+        ])
+        .into(),
+        RandomChoice::new(vec![
+            Resize::new(size(33, 20)).into(),
+            RandomApply::new(
+                vec![
+                    RandomShortestSize::new([40, 50]).into(),
+                    RandomSizedCrop::new(size(33, 20), [30, 50]).into(),
+                ],
+                1.0,
+            )
+            .into(),
         ])
         .into(),
         RandomOrder::new(vec![

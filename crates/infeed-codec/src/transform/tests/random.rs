@@ -468,6 +468,70 @@ fn choices_are_as_frequent_as_their_weights() {
 }
 
 #[test]
+fn the_result_of_a_choice_has_a_size_if_each_transform_has_it() {
+    let series = |p| {
+        let short = RandomChoice::new(vec![Resize::new(40).into(), Resize::new(50).into()]);
+        let crop = RandomSizedCrop::new(32, [30, 50]);
+        Transform::from(RandomApply::new(vec![short.into(), crop.into()], p))
+    };
+    let choice = |list| Transform::from(RandomChoice::new(list));
+    let square: Transform = Resize::new(size(32, 32)).into();
+    let other: Transform = Resize::new(size(32, 33)).into();
+    let flip: Transform = RandomHorizontalFlip::new(0.5).into();
+    for (transform, expected) in [
+        (
+            choice(vec![square.clone(), series(1.0)]),
+            Some(size(32, 32)),
+        ),
+        (choice(vec![square.clone(), series(0.5)]), None),
+        (choice(vec![square.clone(), other.clone()]), None),
+        (choice(vec![square.clone(), flip.clone()]), None),
+        (series(1.0), Some(size(32, 32))),
+        (series(0.9), None),
+        (RandomOrder::new(vec![square, flip]).into(), None),
+    ] {
+        transform.validate().unwrap();
+        for image in [None, Some(size(300, 400))] {
+            assert_eq!(
+                transform.output_size(image).unwrap(),
+                expected,
+                "{transform:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_sized_crop_draws_each_side_and_position_equally() {
+    const DRAWS: u64 = 12_000;
+    let crop = Transform::from(RandomSizedCrop::new(9, [4, 6]));
+    let (mut sides, mut tops) = ([0.0; 3], [0.0; 3]);
+    for position in 0..DRAWS {
+        let steps = draw_steps(&crop, size(6, 20), &[], position);
+        let [Step::Crop(region), Step::Resize { size: resized, .. }] = &steps[..] else {
+            panic!("{steps:?}");
+        };
+        assert_eq!(
+            (region.size.width, *resized),
+            (region.size.height, size(9, 9))
+        );
+        sides[region.size.height as usize - 4] += 1.0 / DRAWS as f64;
+        if region.size.height == 4 {
+            tops[region.top as usize] += 3.0 / DRAWS as f64;
+        }
+    }
+    for share in sides.into_iter().chain(tops) {
+        assert!((share - 1.0 / 3.0).abs() < 0.03, "{sides:?} {tops:?}");
+    }
+
+    let small = draw_steps(&crop, size(3, 5), &[], 1);
+    let [Step::Crop(region), _] = &small[..] else {
+        panic!("{small:?}");
+    };
+    assert_eq!(region.size, size(3, 3), "the image limits the side");
+}
+
+#[test]
 fn augmentations_draw_each_change_with_both_signs() {
     let image = size(50, 70);
     let mut seen = std::collections::BTreeMap::<String, u32>::new();
@@ -618,10 +682,15 @@ fn compression_rejects_images_that_no_jpeg_holds() {
 }
 
 #[test]
-fn lists_reject_transforms_that_change_sizes_types_or_channels() {
+fn lists_reject_transforms_that_pad_or_change_types_or_channels() {
     for wrong in [
-        Transform::from(Resize::new(8)),
-        RandomCrop::new(8).into(),
+        Transform::from(Pad::new(8)),
+        RandomCrop {
+            pad_if_needed: true,
+            ..RandomCrop::new(8)
+        }
+        .into(),
+        Mosaic::new(8).into(),
         ToFloat::default().into(),
         Grayscale::new(1).into(),
         RandomErasing::new(0.5).into(),
