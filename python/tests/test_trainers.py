@@ -13,12 +13,18 @@ def test_an_unknown_trainer_is_named_with_the_known_ones():
         infeed.install("yolo")
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("ultralytics") is not None, reason="it is installed"
+@pytest.mark.parametrize(
+    ("trainer", "fix"),
+    [
+        ("ultralytics", "pip install 'ultralytics'"),
+        ("rfdetr", r"pip install 'rfdetr\[train\]'"),
+    ],
 )
-def test_a_trainer_that_is_not_installed_is_named_with_the_fix():
-    with pytest.raises(ConfigError, match="pip install ultralytics"):
-        infeed.install("ultralytics")
+def test_a_trainer_that_is_not_installed_is_named_with_the_fix(trainer, fix):
+    if importlib.util.find_spec(trainer) is not None:
+        pytest.skip("it is installed")
+    with pytest.raises(ConfigError, match=fix):
+        infeed.install(trainer)
 
 
 def test_settings_are_checked_before_the_trainer_is_imported():

@@ -3,7 +3,8 @@
 `recognize` reads the loader, `datasets` its samples, `order` its samplers, and `steps`
 its transforms. `equivalence` compares samples, `adopted` holds the result, and `page`
 formats it. The code of adopted pipelines uses `RemainingSteps`, `NamedSamples`,
-`NumberedSamples`, `NormalizedSamples`, `BatchNormalize` and `yolo_source`.
+`NumberedSamples`, `NormalizedSamples`, `BatchNormalize`, `rfdetr_source` and
+`yolo_source`.
 """
 
 from infeed.adopting.adoption import Adoption, adopt
@@ -11,6 +12,7 @@ from infeed.adopting.equivalence import Equivalence, compare_samples
 from infeed.adopting.numbered_samples import NumberedSamples
 from infeed.adopting.prefetch_loader import BatchNormalize, NormalizedSamples
 from infeed.adopting.remaining import RemainingSteps
+from infeed.adopting.rfdetr_datasets import rfdetr_source
 from infeed.adopting.samples import NamedSamples
 from infeed.adopting.yolo_datasets import yolo_source
 
@@ -24,5 +26,6 @@ __all__ = [
     "RemainingSteps",
     "adopt",
     "compare_samples",
+    "rfdetr_source",
     "yolo_source",
 ]

@@ -3,7 +3,7 @@
 A dataset is known by its class, so no library is imported here.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from infeed.adopting.numbered_samples import (
     read_fields,
 )
 from infeed.adopting.prefetch_loader import inner_of
+from infeed.adopting.rfdetr_datasets import read_rfdetr
 from infeed.adopting.samples import NamedSamples, is_picture
 from infeed.adopting.steps import Finding
 from infeed.adopting.torchvision_datasets import (
@@ -32,7 +33,7 @@ from infeed.seeding import seed_draws
 # Each returns a dataset, the reason why it is called in Python, or an empty text.
 _READERS = (
     *(read_image_folder, read_coco, read_vision, read_timm, read_ultralytics),
-    read_yolo,
+    *(read_yolo, read_rfdetr),
 )
 _OWN_SAMPLES = "its __getitem__ is called for each sample, with its own transforms"
 
@@ -45,7 +46,14 @@ def read_dataset(dataset: Any, workers: int = 0) -> AdoptedDataset:
         workers: Number of processes that may call its code; 0: this process.
     """
     if type(dataset).__name__ == "Subset" and hasattr(dataset, "indices"):
-        return _subset(dataset, workers)
+        return _subset(dataset, dataset.dataset, dataset.indices, workers)
+    if type(dataset).__name__ == "GradAccumAlignedDataset":
+        # RF-DETR repeats some samples to fill the last step.
+        inner = dataset._dataset
+        numbers = [*range(len(inner)), *dataset._pad_indices]
+        if len(numbers) == len(inner):
+            return read_dataset(inner, workers)
+        return _subset(dataset, inner, numbers, workers)
     for reader in _READERS:
         found = reader(dataset)
         if isinstance(found, AdoptedDataset):
@@ -55,14 +63,17 @@ def read_dataset(dataset: Any, workers: int = 0) -> AdoptedDataset:
     return _items(dataset, _OWN_SAMPLES, workers)
 
 
-def _subset(dataset: Any, workers: int) -> AdoptedDataset:
-    inner = read_dataset(dataset.dataset)
+def _subset(
+    dataset: Any, whole: Any, numbers: Sequence[int], workers: int
+) -> AdoptedDataset:
+    """Reads a dataset that has the samples with these numbers of another one."""
+    inner = read_dataset(whole)
     if inner.is_python:
         # Its samples are made in Python, so nothing is gained by a selection.
         found = _items(dataset, _OWN_SAMPLES, workers)
         named = replace(inner.findings[0], part=f"Subset of {inner.findings[0].part}")
         return replace(found, findings=(named, *found.findings[1:]))
-    indices = np.asarray(dataset.indices, np.int64) % max(inner.samples, 1)
+    indices = np.asarray(numbers, np.int64) % max(inner.samples, 1)
     chosen = indices if inner.chosen is None else inner.chosen[indices]
     return replace(inner, chosen=chosen)
 

@@ -69,7 +69,7 @@ def recognize(loader: Any) -> RecognizedLoader:
         reason = f"{read.samples} of {len(read.dataset)} samples"
         if not order.shuffles and np.any(np.diff(read.chosen) < 0):
             reason += ", in the order of the files"
-        findings.insert(0, Finding("Subset", code, reason))
+        findings.insert(0, Finding(type(dataset).__name__, code, reason))
     findings.append(order.finding)
     if order.shuffles:
         pipeline = pipeline.shuffle(seed=0)

@@ -82,6 +82,13 @@ def row_of(column: Any) -> Array | None:
     return None if isinstance(column, list) else np.array(column[0])
 
 
+def ragged(lists: Sequence[Array], dtype: Any) -> tuple[Array, Array]:
+    """Returns values and offsets, also of lists that are all empty or of one length."""
+    offsets = np.zeros(len(lists) + 1, np.uint64)
+    np.cumsum([len(one) for one in lists], out=offsets[1:])
+    return np.concatenate([*lists, np.zeros(0, dtype)]).astype(dtype), offsets
+
+
 def same_samples(one: Sample, other: Sample) -> bool:
     """Whether two samples have the same fields and values; NaN equals NaN."""
     return one.keys() == other.keys() and all(

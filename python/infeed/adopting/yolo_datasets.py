@@ -9,7 +9,7 @@ import numpy as np
 from infeed import sources
 from infeed import transforms as T
 from infeed.adopting.adopted_dataset import AdoptedDataset, library_of
-from infeed.adopting.samples import Array
+from infeed.adopting.samples import Array, ragged
 from infeed.adopting.steps import Finding, UnknownStepError
 from infeed.pipeline import Pipeline
 from infeed.transforms import Transform
@@ -91,18 +91,11 @@ def yolo_source(dataset: Any) -> sources.Memory:
         classes.append(np.asarray(label["cls"]).reshape(-1).astype(np.int64))
     return sources.Memory(
         image=list(dataset.im_files),
-        boxes=_ragged(boxes, np.float32),
-        labels=_ragged(classes, np.int64),
+        boxes=ragged(boxes, np.float32),
+        labels=ragged(classes, np.int64),
         number=np.arange(len(dataset.im_files)),
         kinds={"image": "image"},
     )
-
-
-def _ragged(lists: Sequence[Array], dtype: Any) -> tuple[Array, Array]:
-    """Returns values and offsets, also of lists that are all empty or of one length."""
-    offsets = np.zeros(len(lists) + 1, np.uint64)
-    np.cumsum([len(one) for one in lists], out=offsets[1:])
-    return np.concatenate([*lists, np.zeros(0, dtype)]).astype(dtype), offsets
 
 
 def _source(dataset: Any) -> tuple[sources.Memory, str]:

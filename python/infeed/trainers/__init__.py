@@ -8,42 +8,55 @@ A trainer then takes its batches from infeed. The environment variable
 ``INFEED_TRAINERS=off`` gives its own loader back.
 """
 
+import dataclasses
 import importlib
 import importlib.util
+import json
 import os
-from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 from infeed import _check
+from infeed._options import Cache
 from infeed.errors import ConfigError
 
 __all__ = ["install", "uninstall"]
 
-# Name of a trainer, and the module that changes it.
-_TRAINERS = {"ultralytics": "infeed.trainers.ultralytics"}
+# Name of a trainer, and what pip installs.
+_TRAINERS = {"rfdetr": "rfdetr[train]", "ultralytics": "ultralytics"}
 # Set to `off`, trainers keep their own loaders.
 _SWITCH = "INFEED_TRAINERS"
+# Has the settings by name of the trainer, which the processes of a distributed training
+# inherit.
+_INSTALLED = "INFEED_INSTALLED_TRAINERS"
 
 
-@dataclass
+@dataclasses.dataclass(frozen=True)
 class Settings:
     """Settings of `install`.
 
     Attributes:
         proof_seconds: Seconds for the comparison of samples and rates; 0: none.
         memory: Budget of the loader, as in `infeed.Pipeline.open`.
+        cache: Bytes of decoded images to keep, as in `infeed.Pipeline.open`.
     """
 
     proof_seconds: float = 30.0
     memory: int | str | None = None
+    cache: int | str | None = None
 
-
-# Settings by name of the trainer.
-_installed: dict[str, Settings] = {}
+    def options(self, cache: int | str | Cache | None) -> dict[str, Any]:
+        """Returns the options of a loader that uses this cache."""
+        options: dict[str, Any] = {"memory": self.memory}
+        return options if cache is None else options | {"cache": cache}
 
 
 def install(
-    trainer: str, *, proof_seconds: float = 30.0, memory: int | str | None = None
+    trainer: str,
+    *,
+    proof_seconds: float = 30.0,
+    memory: int | str | None = None,
+    cache: int | str | None = None,
 ) -> None:
     """Makes a trainer take its batches from infeed.
 
@@ -52,11 +65,14 @@ def install(
     replace stays with the trainer, and is printed too.
 
     Args:
-        trainer: Name of the trainer: ``"ultralytics"``.
+        trainer: Name of the trainer: ``"ultralytics"`` or ``"rfdetr"``.
         proof_seconds: Most seconds for the comparison of samples and rates, about; 0:
             nothing is compared or measured.
         memory: Budget for batches, read-ahead and decoding, as in
             `infeed.Pipeline.open`.
+        cache: Bytes of decoded images that are kept for later epochs, such as
+            ``"64GiB"``, or ``"auto"``. All processes of a machine share them. None: as
+            the trainer's own arguments say.
 
     Raises:
         ConfigError: The name is unknown, the package is not installed, or its version
@@ -66,10 +82,11 @@ def install(
         known = ", ".join(map(repr, _TRAINERS))
         raise ConfigError(f"install: unknown trainer {trainer!r}; known are {known}")
     seconds = float(_check.number("install", "proof_seconds", proof_seconds, low=0))
-    if memory is not None:
-        _check.size_bytes(memory)
+    for size in (memory, None if cache == "auto" else cache):
+        if size is not None:
+            _check.size_bytes(size)
     module = _module(trainer)
-    _installed[trainer] = Settings(seconds, memory)
+    _set_installed(_installed() | {trainer: Settings(seconds, memory, cache)})
     module.install()
 
 
@@ -79,25 +96,39 @@ def uninstall(trainer: str | None = None) -> None:
     Args:
         trainer: Name of the trainer. None: all.
     """
-    for name in [trainer] if trainer is not None else list(_installed):
-        if _installed.pop(name, None) is not None:
+    installed = _installed()
+    for name in [trainer] if trainer is not None else list(installed):
+        if installed.pop(name, None) is not None:
             _module(name).uninstall()
+    _set_installed(installed)
 
 
 def settings_of(trainer: str) -> Settings | None:
-    """Returns the settings of a trainer; None if it keeps its own loader.
-
-    A process of a distributed training has the default settings.
-    """
+    """Returns the settings of a trainer; None if it keeps its own loader."""
     if os.environ.get(_SWITCH, "").lower() in ("off", "0"):
         return None
-    return _installed.get(trainer, Settings())
+    return _installed().get(trainer, Settings())
+
+
+def _installed() -> dict[str, Settings]:
+    """Returns the settings of the installed trainers by name."""
+    found = json.loads(os.environ.get(_INSTALLED, "{}"))
+    return {name: Settings(**settings) for name, settings in found.items()}
+
+
+def _set_installed(installed: dict[str, Settings]) -> None:
+    values = {name: dataclasses.asdict(found) for name, found in installed.items()}
+    os.environ[_INSTALLED] = json.dumps(values)
 
 
 def _module(trainer: str) -> ModuleType:
+    """Returns the module that changes a trainer."""
+    fix = f"run pip install {_TRAINERS[trainer]!r}"
     if importlib.util.find_spec(trainer) is None:
+        raise ConfigError(f"install: the package {trainer} is not installed; {fix}")
+    try:
+        return importlib.import_module(f"infeed.trainers.{trainer}")
+    except ImportError as error:
         raise ConfigError(
-            f"install: the package {trainer} is not installed; run "
-            f"pip install {trainer}"
-        )
-    return importlib.import_module(_TRAINERS[trainer])
+            f"install: {trainer} is not complete: {error}; {fix}"
+        ) from error

@@ -1,11 +1,6 @@
 """infeed in Ultralytics: the batches of a training for detection."""
 
-import importlib
-import math
 import pathlib
-import random
-import textwrap
-import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -15,26 +10,21 @@ import ultralytics
 from ultralytics.models.yolo import detect
 from ultralytics.utils import LOGGER
 
-from infeed._core import __version__
 from infeed._options import Cache
 from infeed.adopting.adopted_dataset import AdoptedDataset
-from infeed.adopting.adoption import measure_gain
-from infeed.adopting.equivalence import compare
+from infeed.adopting.adoption import Gain
 from infeed.adopting.yolo_datasets import read_yolo
 from infeed.errors import ConfigError
+from infeed.pipeline import Pipeline
 from infeed.trainers import Settings, settings_of
+from infeed.trainers.loader import TrainerLoader, report
 
 NAME = "ultralytics"
+_TITLE = "Ultralytics"
 # Versions whose training was tried.
 _TRIED = "8.4"
 # The class that `YOLO.train` uses.
 _ORIGINAL = detect.DetectionTrainer
-# Samples that are compared.
-_SAMPLES = 64
-# Share of the time of the report in which samples are compared.
-_PROOF_SHARE = 0.6
-# Share of the time of an epoch below which waiting for batches does not matter.
-_NO_WAIT = 0.02
 
 
 class DetectionTrainer(_ORIGINAL):  # type: ignore[misc, valid-type]
@@ -67,9 +57,13 @@ class DetectionTrainer(_ORIGINAL):  # type: ignore[misc, valid-type]
         if not isinstance(found, AdoptedDataset):
             LOGGER.warning(f"infeed: batches stay with Ultralytics: {found}")
             return original(dataset_path, batch_size, rank, mode) if cache else loader
+        gain = None
         if rank in (-1, 0):
-            _report(found, loader, settings)
-        return YoloLoader(self, loader, settings)
+            pipeline = found.records.shuffle(seed=0).batch(loader.batch_size)
+            gain = report(found, loader, pipeline, settings, _TITLE, LOGGER.info)
+            loader.reset()
+        # A prediction for several processes would need the rates of all.
+        return YoloLoader(self, loader, settings, gain if rank == -1 else None)
 
     def run_callbacks(self, event: str) -> None:
         """Runs the callbacks, and prints how the first epoch waited."""
@@ -80,7 +74,7 @@ class DetectionTrainer(_ORIGINAL):  # type: ignore[misc, valid-type]
             loader.report_epoch()
 
 
-class YoloLoader:
+class YoloLoader(TrainerLoader):
     """The batches of a pipeline in the layout of Ultralytics.
 
     A batch has ``img``, uint8 ``[n, 3, size, size]``; for all boxes ``batch_idx``
@@ -92,85 +86,44 @@ class YoloLoader:
         trainer: The trainer, whose epoch selects the samples.
         original: The loader that it replaces, whose other attributes it has.
         settings: Settings of `infeed.install`.
+        gain: Measured rates of both loaders; None: nothing is predicted.
     """
 
-    num_workers = 0
-
-    def __init__(self, trainer: Any, original: Any, settings: Settings) -> None:
-        self._trainer, self._original, self._settings = trainer, original, settings
-        self._loader: Any = None
-        # Seconds of the first epoch: waiting for batches, and all.
-        self._first_epoch: tuple[float, float] | None = None
-        self._has_reported = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._original, name)
-
-    def __len__(self) -> int:
-        return len(self._open())
+    def __init__(
+        self,
+        trainer: Any,
+        original: Any,
+        settings: Settings,
+        gain: Gain | None = None,
+    ) -> None:
+        super().__init__(original, _TITLE, gain, LOGGER.info)
+        self._trainer, self._settings = trainer, settings
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yields the batches of the trainer's epoch."""
-        loader = self._open()
-        epoch = getattr(self._trainer, "epoch", None)
-        if epoch is not None:
-            loader.set_epoch(epoch)
-        batch_of = self._converter()
-        waited, begun = 0.0, time.perf_counter()
-        batches, before = iter(loader), begun
-        for batch in batches:
-            waited += time.perf_counter() - before
-            yield batch_of(batch)
-            before = time.perf_counter()
-        if self._first_epoch is None:
-            self._first_epoch = waited, time.perf_counter() - begun
+        return self.iterate(getattr(self._trainer, "epoch", None))
 
     def reset(self) -> None:
         """Begins again with the dataset's present augmentation."""
         self.close()
 
-    def close(self) -> None:
-        """Ends the threads of the pipeline."""
-        loader, self._loader = self._loader, None
-        if loader is not None:
-            loader.close()
+    def describe(self) -> tuple[Pipeline, dict[str, Any]]:
+        """Returns the pipeline of a training, and the options of its loader."""
+        found = read_yolo(self.dataset)
+        if not isinstance(found, AdoptedDataset):
+            raise ConfigError(f"infeed in Ultralytics: {found}")
+        arguments = self._trainer.args
+        world = max(int(getattr(self._trainer, "world_size", 1) or 1), 1)
+        pipeline = found.records.shuffle(seed=int(arguments.seed))
+        pipeline = pipeline.batch(self.batch_size * world, tail=_tail(self, world))
+        cache = self._settings.cache or _cache(arguments.cache, self.dataset)
+        options = self._settings.options(cache)
+        device = getattr(self._trainer, "device", None)
+        if getattr(device, "type", "cpu") == "cuda":
+            options["device"] = str(device)
+        return pipeline, options
 
-    def _open(self) -> Any:
-        """Returns the loader of the pipeline, which it opens first."""
-        if self._loader is None:
-            found = read_yolo(self.dataset)
-            if not isinstance(found, AdoptedDataset):
-                raise ConfigError(f"infeed in Ultralytics: {found}")
-            arguments = self._trainer.args
-            world = max(int(getattr(self._trainer, "world_size", 1) or 1), 1)
-            pipeline = found.records.shuffle(seed=int(arguments.seed))
-            pipeline = pipeline.batch(self.batch_size * world, tail=_tail(self, world))
-            options: dict[str, Any] = {"memory": self._settings.memory}
-            if arguments.cache:
-                options["cache"] = _cache(arguments.cache, self.dataset)
-            device = getattr(self._trainer, "device", None)
-            if getattr(device, "type", "cpu") == "cuda":
-                options["device"] = str(device)
-            adapter = importlib.import_module("infeed.torch")
-            self._loader = adapter.Loader(pipeline, **options)
-        return self._loader
-
-    def report_epoch(self) -> None:
-        """Prints how long the first epoch waited for batches, once."""
-        if self._first_epoch is None or self._has_reported:
-            return
-        self._has_reported = True
-        waited_s, took_s = self._first_epoch
-        share = waited_s / max(took_s, 1e-9)
-        text = (
-            f"infeed: the first epoch waited for batches for {waited_s:.1f} s of "
-            f"{took_s:.1f} s ({share:.0%})"
-        )
-        if share < _NO_WAIT:
-            text += "; the step is the limit, so a faster loader gains nothing"
-        LOGGER.info(text)
-
-    def _converter(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def converter(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
         """Returns the function that turns batches into those of Ultralytics."""
         dataset = self.dataset
         files, shapes = dataset.im_files, [label["shape"] for label in dataset.labels]
@@ -241,42 +194,8 @@ def _ratios(shape: tuple[int, ...], size: int) -> tuple[float, float]:
     return height / shape[0], width / shape[1]
 
 
-def _cache(cache: bool | str, dataset: Any) -> str | Cache:
+def _cache(cache: bool | str, dataset: Any) -> str | Cache | None:
     """Returns the cache of decoded images for the argument ``cache``."""
     if cache != "disk":
-        return "auto"
+        return "auto" if cache else None
     return Cache(disk=pathlib.Path(dataset.im_files[0]).parent / ".infeed-cache")
-
-
-def _report(found: AdoptedDataset, loader: Any, settings: Settings) -> None:
-    """Prints what replaces the loader, and compares both."""
-    width = max(len(finding.part) for finding in found.findings)
-    lines = [
-        f"infeed {__version__} makes the batches of this training. Validation stays "
-        "with Ultralytics. INFEED_TRAINERS=off gives its loader back."
-    ]
-    lines += [f"  {of.part:<{width}}  {of.became}" for of in found.findings]
-    LOGGER.info("\n".join(lines))
-    if not settings.proof_seconds:
-        return
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    try:
-        proof = compare(
-            found.dataset,
-            found.records,
-            _SAMPLES,
-            limits_s=(math.inf, _PROOF_SHARE * settings.proof_seconds),
-        )
-        LOGGER.info(f"  proof: {proof}")
-        if statistics := proof.statistics():
-            LOGGER.info(textwrap.indent(statistics, " " * 4))
-        pipeline = found.records.shuffle(seed=0).batch(loader.batch_size)
-        # Each loader has two turns.
-        turn_s = (1 - _PROOF_SHARE) * settings.proof_seconds / 4
-        gain = measure_gain(loader, pipeline, turn_s)
-        loader.reset()
-        LOGGER.info("  gain: " + (str(gain) if gain else "not measured"))
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])

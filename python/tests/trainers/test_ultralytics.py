@@ -133,7 +133,7 @@ def test_a_training_ends_with_a_model(with_infeed, boxed_images, tmp_path, train
     assert type(model.trainer).__module__ == "infeed.trainers.ultralytics"
     assert type(model.trainer.train_loader).__name__ == "YoloLoader"
     assert (tmp_path / "run" / "weights" / "last.pt").is_file()
-    assert trainer_log.text.count("the first epoch waited for batches") == 1
+    assert trainer_log.text.count("infeed: a step of the first epoch took") == 1
 
 
 def test_samples_without_augmentation_are_equal(settings, trainer_of):

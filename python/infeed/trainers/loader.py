@@ -1,0 +1,209 @@
+"""What the loaders of all trainers share: batches of an epoch, waiting, and reports."""
+
+import dataclasses
+import importlib
+import random
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from infeed._core import __version__
+from infeed.adopting.adopted_dataset import AdoptedDataset
+from infeed.adopting.adoption import Gain, measure_gain
+from infeed.adopting.equivalence import compare
+from infeed.pipeline import Pipeline
+from infeed.trainers import Settings
+
+# Samples that are compared.
+_SAMPLES = 64
+# Share of the time of the report in which samples are compared.
+_PROOF_SHARE = 0.6
+# Share of the time of an epoch below which waiting for batches does not matter.
+_NO_WAIT = 0.02
+
+# Prints a line or several.
+Log = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochTimes:
+    """Times of the first epoch, from its first batch to its last one.
+
+    Attributes:
+        steps: Number of steps between.
+        waited_s: Seconds of waiting for batches.
+        took_s: Seconds of these steps, with waiting.
+    """
+
+    steps: int
+    waited_s: float
+    took_s: float
+
+    def describe(self, gain: Gain | None, batch: int, loader: Any, trainer: str) -> str:
+        """Returns the measured time of a step, and what it is predicted to be.
+
+        Args:
+            gain: Rates that were measured before the training; None: nothing is
+                predicted.
+            batch: Samples of a batch.
+            loader: The loader that is replaced.
+            trainer: Name of the trainer.
+        """
+        share = self.waited_s / max(self.took_s, 1e-9)
+        step_s = self.took_s / self.steps
+        busy_s = (self.took_s - self.waited_s) / self.steps
+        text = (
+            f"infeed: a step of the first epoch took {1e3 * step_s:.3g} ms, and waited "
+            f"{1e3 * (step_s - busy_s):.2g} ms of them for its batch ({share:.0%})"
+        )
+        if gain is not None:
+            theirs, ours = (
+                batch * len(rates) / sum(rates) for rates in (gain.theirs, gain.ours)
+            )
+            # Without workers, the step waits until its batch is made.
+            has_workers = getattr(loader, "num_workers", 0) > 0
+            before_s = max(busy_s, theirs) if has_workers else busy_s + theirs
+            text += (
+                f"; predicted: {1e3 * max(busy_s, ours):.3g} ms, and "
+                f"{1e3 * before_s:.3g} ms with the loader of {trainer}"
+            )
+        if share < _NO_WAIT:
+            text += ". The step is the limit: a faster loader gains nothing"
+        return text
+
+
+class TrainerLoader:
+    """The batches of a pipeline in the layout of a trainer.
+
+    A subclass says which pipeline that is, and converts its batches.
+
+    Args:
+        original: The loader that it replaces, whose other attributes it has.
+        trainer: Name of the trainer, as users write it.
+        gain: Measured rates of both loaders; None: nothing is predicted.
+        log: Prints the lines of the report.
+    """
+
+    num_workers = 0
+
+    def __init__(self, original: Any, trainer: str, gain: Gain | None, log: Log):
+        self._original, self._trainer_name = original, trainer
+        self._gain, self._log = gain, log
+        self._loader: Any = None
+        self._first_epoch: EpochTimes | None = None
+        self._has_reported = False
+
+    def describe(self) -> tuple[Pipeline, dict[str, Any]]:
+        """Returns the pipeline of a training, and the options of its loader."""
+        raise NotImplementedError
+
+    def converter(self) -> Callable[[dict[str, Any]], Any]:
+        """Returns the function that turns batches into those of the trainer."""
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def __len__(self) -> int:
+        return len(self._open())
+
+    def iterate(self, epoch: int | None) -> Iterator[Any]:
+        """Yields the batches of an epoch; None: of the next one."""
+        loader = self._open()
+        if epoch is not None:
+            loader.set_epoch(epoch)
+        convert, steps = self.converter(), len(loader) - 1
+        begun = before = time.perf_counter()
+        waited = 0.0
+        for step, batch in enumerate(loader):
+            now = time.perf_counter()
+            if step == 0:
+                begun = now
+            else:
+                waited += now - before
+            # A loop over `len` steps does not ask for the end.
+            if 0 < step == steps and self._first_epoch is None:
+                self._first_epoch = EpochTimes(steps, waited, now - begun)
+            yield convert(batch)
+            before = time.perf_counter()
+
+    def close(self) -> None:
+        """Ends the threads of the pipeline."""
+        loader, self._loader = self._loader, None
+        if loader is not None:
+            loader.close()
+
+    def _open(self) -> Any:
+        """Returns the loader of the pipeline, which it opens first."""
+        if self._loader is None:
+            pipeline, options = self.describe()
+            adapter = importlib.import_module("infeed.torch")
+            self._loader = adapter.Loader(pipeline, **options)
+        return self._loader
+
+    def report_epoch(self) -> None:
+        """Prints how long a step of the first epoch took and waited, once."""
+        times = self._first_epoch
+        if times is None or self._has_reported:
+            return
+        self._has_reported = True
+        batch, loader = int(self.batch_size), self._original
+        self._log(times.describe(self._gain, batch, loader, self._trainer_name))
+
+
+def report(
+    found: AdoptedDataset,
+    loader: Any,
+    pipeline: Pipeline,
+    settings: Settings,
+    trainer: str,
+    log: Log,
+) -> Gain | None:
+    """Prints what replaces a loader, and compares samples and rates.
+
+    The generators of Python, NumPy and PyTorch continue as if nothing was drawn.
+
+    Args:
+        found: The loader's dataset, and the pipeline of its samples.
+        loader: The loader that is replaced.
+        pipeline: The pipeline of its batches.
+        settings: Settings of `infeed.install`.
+        trainer: Name of the trainer, as users write it.
+        log: Prints lines.
+
+    Returns:
+        The rates of both loaders; None if they were not measured.
+    """
+    width = max(len(finding.part) for finding in found.findings)
+    lines = [
+        f"infeed {__version__} makes the batches of this training. Validation stays "
+        f"with {trainer}. INFEED_TRAINERS=off gives its loader back."
+    ]
+    lines += [f"  {of.part:<{width}}  {of.became}" for of in found.findings]
+    log("\n".join(lines))
+    if not settings.proof_seconds:
+        return None
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        proof = compare(
+            found.dataset,
+            found.records,
+            _SAMPLES,
+            limits_s=(float("inf"), _PROOF_SHARE * settings.proof_seconds),
+        )
+        log(f"  proof: {proof}")
+        if statistics := proof.statistics():
+            log(textwrap.indent(statistics, " " * 4))
+        # Each loader has two turns.
+        turn_s = (1 - _PROOF_SHARE) * settings.proof_seconds / 4
+        gain = measure_gain(loader, pipeline, turn_s)
+        log("  gain: " + (str(gain) if gain else "not measured"))
+        return gain
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
