@@ -51,6 +51,7 @@ These transforms have no counterpart to compare value by value:
 | `OneHot`, `ClassIndex` | exact by definition |
 | `MixUp`, `CutMix` | the papers; torchvision mixes within a batch |
 | `LongestMaxSize` | albumentations' sizes, and the pixels of `Resize` |
+| `RandomSizedCrop` | the regions of RF-DETR, and the pixels of `Resize` |
 | `RandomIoUCrop` | `functional.crop`, at most 100 minimum overlaps per image |
 | `CopyPaste` | the masks and pixels of torchvision's reference for detection |
 | `Mosaic` | the sizes and places of Ultralytics, and the pixels of `Resize` |

@@ -86,7 +86,7 @@ def install(
         if size is not None:
             _check.size_bytes(size)
     module = _module(trainer)
-    _set_installed(_installed() | {trainer: Settings(seconds, memory, cache)})
+    _write_installed(_read_installed() | {trainer: Settings(seconds, memory, cache)})
     module.install()
 
 
@@ -96,27 +96,27 @@ def uninstall(trainer: str | None = None) -> None:
     Args:
         trainer: Name of the trainer. None: all.
     """
-    installed = _installed()
+    installed = _read_installed()
     for name in [trainer] if trainer is not None else list(installed):
         if installed.pop(name, None) is not None:
             _module(name).uninstall()
-    _set_installed(installed)
+    _write_installed(installed)
 
 
 def settings_of(trainer: str) -> Settings | None:
     """Returns the settings of a trainer; None if it keeps its own loader."""
     if os.environ.get(_SWITCH, "").lower() in ("off", "0"):
         return None
-    return _installed().get(trainer, Settings())
+    return _read_installed().get(trainer, Settings())
 
 
-def _installed() -> dict[str, Settings]:
+def _read_installed() -> dict[str, Settings]:
     """Returns the settings of the installed trainers by name."""
     found = json.loads(os.environ.get(_INSTALLED, "{}"))
     return {name: Settings(**settings) for name, settings in found.items()}
 
 
-def _set_installed(installed: dict[str, Settings]) -> None:
+def _write_installed(installed: dict[str, Settings]) -> None:
     values = {name: dataclasses.asdict(found) for name, found in installed.items()}
     os.environ[_INSTALLED] = json.dumps(values)
 

@@ -1,4 +1,4 @@
-"""What the loaders of all trainers share: batches of an epoch, waiting, and reports."""
+"""Loaders of trainers: batches of an epoch, waiting, and the report before it."""
 
 import dataclasses
 import importlib
@@ -152,7 +152,9 @@ class TrainerLoader:
             return
         self._has_reported = True
         batch, loader = int(self.batch_size), self._original
-        self._log(times.describe(self._gain, batch, loader, self._trainer_name))
+        text = times.describe(self._gain, batch, loader, self._trainer_name)
+        budget = self._open().loader.stats()["budget_bytes"]
+        self._log(f"{text}. Its loader uses up to {budget / (1 << 20):.0f} MiB")
 
 
 def report(

@@ -48,7 +48,7 @@ class RFDETRDataModule(_ORIGINAL):  # type: ignore[misc, valid-type]
         if settings.cache is not None:
             # The cache keeps whole images.
             self._dataset_train._draft_size = None
-        found = _recognized(loader)
+        found = _recognize(loader)
         if isinstance(found, str):
             logger.warning(f"infeed: batches stay with RF-DETR: {found}")
             return loader
@@ -207,7 +207,7 @@ def _replace(data_module: type[Any]) -> None:
             setattr(user, _CLASS, data_module)
 
 
-def _recognized(loader: Any) -> RecognizedLoader | str:
+def _recognize(loader: Any) -> RecognizedLoader | str:
     """Returns the pipeline for a loader, or the reason why it stays."""
     try:
         found = recognize(loader)
