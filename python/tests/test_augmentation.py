@@ -138,6 +138,18 @@ AUGMENTATIONS = [
     T.RandomOrder([T.RandomInvert(), T.RandomVerticalFlip(), T.RandomGrayscale(0.5)]),
     T.RandomPhotometricDistort(),
     T.RandomHSV(),
+    T.RandomChoice(
+        [
+            T.Resize((24, 32)),
+            T.RandomApply(
+                [
+                    T.RandomChoice([T.Resize(20), T.Resize(28)]),
+                    T.RandomSizedCrop((24, 32), (12, 28)),
+                ],
+                p=1.0,
+            ),
+        ]
+    ),
 ]
 
 

@@ -144,8 +144,10 @@ EXACT = [
     [T.CropOrPad(48, 33), T.RandomVerticalFlip(), T.Pad(3), T.CenterCrop((30, 50))],
     [T.Resize((HEIGHT * 2, WIDTH * 2), **NEAREST), T.RandomCrop((50, 70))],
 ]
+SERIES = (T.RandomHorizontalFlip(), T.RandomSizedCrop((48, 64), (30, 60), **NEAREST))
 RESAMPLED = [
     [T.RandomResizedCrop((48, 64), scale=(0.4, 1.0), **NEAREST)],
+    [T.RandomChoice([T.Resize((48, 64), **NEAREST), T.RandomApply(SERIES, p=1.0)])],
     [
         T.RandomHorizontalFlip(),
         T.RandomResizedCrop(50, scale=(0.5, 1.0), **NEAREST),

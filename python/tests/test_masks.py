@@ -128,6 +128,7 @@ def pipeline_of(scenes, **options):
 CHAINS = {
     "crop": (T.RandomCrop(30), T.RandomHorizontalFlip(), T.RandomVerticalFlip()),
     "resized crop": (T.RandomResizedCrop((32, 24)), T.RandomHorizontalFlip()),
+    "choice": (T.RandomChoice([T.RandomSizedCrop(32, (9, 30)), T.Resize((32, 32))]),),
     "pad": (T.Pad((3, 1, 0, 7), mask_fill=0), T.Resize((50, 30)), T.CenterCrop(28)),
     "zoom out": (T.RandomZoomOut(fill=9), T.Resize((36, 44))),
     "affine": (T.RandomAffine(40, translate=(0.2, 0.2), scale=(0.6, 1.4), shear=10),),
