@@ -119,8 +119,8 @@ class RfdetrLoader(TrainerLoader):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues after the batch of a checkpoint."""
-        self._open().load_state_dict(state)
+        """Continues after the batch of a checkpoint, also with other batches."""
+        self._open().load_state_dict(state, strict=False)
         self._is_restored = True
 
     def describe(self) -> tuple[Pipeline, dict[str, Any]]:

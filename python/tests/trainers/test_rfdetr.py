@@ -260,21 +260,23 @@ def test_samples_are_repeated_to_fill_the_steps(with_infeed, loader_of, batch, s
     assert counts.max() == 2
 
 
-def test_a_restored_loader_continues_after_the_batch(with_infeed, loader_of):
+@pytest.mark.parametrize("batch", [BATCH, 2 * BATCH])
+def test_a_restored_loader_continues_after_the_batch(with_infeed, loader_of, batch):
+    """A training on more GPUs has larger batches in all."""
     trainer = trainer_with(current_epoch=1)
     whole = loader_of(trainer)
-    expected = ids_of(whole)
+    expected = [*chain.from_iterable(ids_of(whole))]
     batches = iter(whole)
-    for _ in range(3):
+    for _ in range(2):
         next(batches)
     state = json.loads(json.dumps(whole.state_dict()))
 
-    restored = loader_of(trainer)
+    restored = loader_of(trainer, batch_size=batch)
     restored.load_state_dict(state)
 
-    assert ids_of(restored) == expected[3:]
+    assert [*chain.from_iterable(ids_of(restored))] == expected[2 * BATCH :]
     trainer.current_epoch = 2
-    assert len(ids_of(restored)) == len(expected)
+    assert len(ids_of(restored)) == IMAGES // batch
 
 
 def test_ranks_share_an_epoch(with_infeed, loader_of, monkeypatch):
