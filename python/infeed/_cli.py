@@ -12,12 +12,17 @@ def main() -> int:
     Returns the exit status.
     """
     arguments = sys.argv[1:]
-    if arguments[:1] == ["help"] and arguments[1:2] in (["adopt"], ["experiment"]):
+    own = (["adopt"], ["check"], ["experiment"])
+    if arguments[:1] == ["help"] and arguments[1:2] in own:
         arguments = [*arguments[1:], "--help"]
     if arguments[:1] == ["adopt"]:
         from infeed.adopting import command as adopting
 
         return adopting.main(arguments[1:])
+    if arguments[:1] == ["check"]:
+        from infeed.watching import check
+
+        return check.main(arguments[1:])
     if arguments[:1] == ["experiment"]:
         from infeed.experiments import command
 

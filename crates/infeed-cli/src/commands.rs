@@ -23,8 +23,9 @@ use crate::{
     version,
     arg_required_else_help = true,
     after_help = "The Python package adds `infeed adopt FILE:FUNCTION`, which replaces a \
-                  DataLoader, and `infeed experiment NAME`, which repeats measurements about data \
-                  loading."
+                  DataLoader, `infeed check SCRIPT`, which fails if a training waits for its \
+                  batches too long, and `infeed experiment NAME`, which repeats measurements \
+                  about data loading."
 )]
 struct Cli {
     #[command(subcommand)]

@@ -58,6 +58,53 @@ def test_pytorch_learns_the_classes(photos):
     assert result(run_example("torch_classification.py", "--data", photos)) > 0.8
 
 
+CHECK = "import sys; from infeed._cli import main; sys.exit(main())"
+
+
+def test_a_check_ends_the_training_after_its_steps(photos):
+    require("torch")
+    example = EXAMPLES / "torch_classification.py"
+    # A share of 100 % does not depend on the machine.
+    options = ("--max-waiting", "100", "--steps", "12")
+    ended = subprocess.run(
+        [sys.executable, "-c", CHECK, "check", *options, example, "--data", photos],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment(OMP_NUM_THREADS="1"),
+    )
+
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    assert "check      passed" in ended.stdout
+    assert "in 12 steps" in ended.stdout
+    assert "accuracy:" not in ended.stdout
+
+
+def test_a_check_watches_the_dataloader_of_a_script(tmp_path):
+    require("torch")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "if __name__ == '__main__':\n"
+        "    dataset = TensorDataset(torch.zeros(60, 3))\n"
+        "    for epoch in range(2):\n"
+        "        for batch in DataLoader(dataset, batch_size=2, num_workers=2):\n"
+        "            pass\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", CHECK, "check", "--max-waiting", "0", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment(OMP_NUM_THREADS="1"),
+    )
+
+    assert ended.returncode == 1, ended.stderr[-4000:]
+    assert "evidence   30 batches of 2" in ended.stdout
+    assert "check      failed" in ended.stdout
+
+
 def test_pytorch_trains_in_two_processes(photos):
     require("torch")
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
