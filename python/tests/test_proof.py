@@ -133,3 +133,24 @@ def test_other_sizes_of_boxes_around_the_same_centres_are_found():
     found = differences(theirs, ours, is_image=False)
 
     assert any("column 2 minus column 0" in problem for problem in found), found
+
+
+def test_statistics_name_the_columns_of_a_list():
+    rng = np.random.default_rng(0)
+
+    def titles(columns: int) -> list[str]:
+        # A list without rows is no mask.
+        rows = (0, 5, 3)
+        theirs, ours = (
+            [[rng.normal(size=(count, columns)) for count in rows] for _ in range(4)]
+            for _ in range(2)
+        )
+        return [one.title for one in compare(theirs, ours, is_image=False)]
+
+    assert titles(2) == [
+        "number of field",
+        "mean of column 0 of field",
+        "mean of column 1 of field",
+    ]
+    assert titles(6)[-1] == "mean of column 5 of field"
+    assert titles(4)[-1] == "mean of column 3 minus column 1 of field"

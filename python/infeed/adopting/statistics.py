@@ -250,17 +250,17 @@ def _statistics(name: str, is_image: bool, theirs: _Draws) -> list[_Statistic]:
         sides: _Statistic = (_SIDES.__getitem__, _sides, lambda column: 1.0)
         return [sides, *moments] if is_image else moments
 
+    # A list of rows is flat in a pipeline that does not declare it as boxes.
+    columns = max((array.shape[1] for array in arrays if array.ndim == 2), default=1)
+
     def title_of(column: int) -> str:
         if not column:
             return f"number of {name}"
         column -= 1
-        if column < _BOX_COLUMNS:
+        if column < columns:
             return f"mean of column {column} of {name}"
-        low = column - _BOX_COLUMNS
+        low = column - columns
         return f"mean of column {low + 2} minus column {low} of {name}"
-
-    # A list of rows is flat in a pipeline that does not declare it as boxes.
-    columns = max((array.shape[1] for array in arrays if array.ndim == 2), default=1)
 
     def means(array: Array) -> Array:
         is_flat = array.ndim == 1 and not array.size % columns
