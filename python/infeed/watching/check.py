@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 from infeed.errors import InfeedError
 from infeed.watching.loop import Watch, watch
@@ -27,8 +27,6 @@ _CLASSES = {
 }
 # Steps below which no share of waiting is reported.
 _LEAST = 10
-# Stands for the end of an epoch.
-_END = object()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -146,28 +144,47 @@ class WatchedLoops:
         if id(loader) not in self._watches:
             self._watches[id(loader)] = loader, watch(loader, sync=_synchronize)
         watched = self._watches[id(loader)][1]
-        with self._inside():
+        with self.inside():
             epoch = iter(watched)
-        return self._until_enough(watched, epoch)
+        return _CheckedEpoch(self, watched, epoch)
 
-    def _until_enough(self, watched: Watch, epoch: Iterator[Any]) -> Iterator[Any]:
-        while True:
-            with self._inside():
-                batch = next(epoch, _END)
-            if batch is _END:
-                return
-            if _count(watched) > self._steps:
-                raise EnoughSteps(0)
-            yield batch
+    def next_batch(self, watched: Watch, epoch: Iterator[Any]) -> Any:
+        """Returns the next batch of an epoch.
+
+        Raises:
+            EnoughSteps: The loop has taken enough of them.
+            StopIteration: The epoch has ended.
+        """
+        with self.inside():
+            batch = next(epoch)
+        if _count(watched) > self._steps:
+            raise EnoughSteps(0)
+        return batch
 
     @contextlib.contextmanager
-    def _inside(self) -> Iterator[None]:
+    def inside(self) -> Iterator[None]:
         """Leaves the loops that begin in its block alone."""
         self._is_inside = True
         try:
             yield
         finally:
             self._is_inside = False
+
+
+class _CheckedEpoch:
+    """An epoch of a watched loader, with the attributes of the loader's iterator."""
+
+    def __init__(self, loops: WatchedLoops, watched: Watch, epoch: Any) -> None:
+        self._loops, self._watched, self._epoch = loops, watched, epoch
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return self._loops.next_batch(self._watched, self._epoch)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._epoch._iterator, name)
 
 
 class _ClassFinder(importlib.abc.MetaPathFinder):
