@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import importlib.abc
 import importlib.machinery
 import runpy
@@ -97,6 +98,9 @@ class WatchedLoops:
         # By identity of the loader, which is held so that no other one gets it.
         self._watches: dict[int, tuple[Any, Watch]] = {}
         self._is_inside = False
+        # Changed methods: class, name, and the class's own method if it has one.
+        self._originals: list[tuple[Any, str, Any]] = []
+        self._watched_classes: set[type[Any]] = set()
 
     def longest(self) -> Watch | None:
         """Returns the watch with the most batches; None if they are too few."""
@@ -108,31 +112,44 @@ class WatchedLoops:
     def of_all_loaders(self) -> Iterator[None]:
         """Watches the loops over all loaders that begin in its block."""
         finder = _ClassFinder(self._change)
-        originals = []
         for module, name in _CLASSES.items():
             if module in sys.modules:
-                originals.append(self._change(sys.modules[module], name))
+                self._change(sys.modules[module], name)
         sys.meta_path.insert(0, finder)
         try:
             yield
         finally:
             sys.meta_path.remove(finder)
-            for kind, original in originals + finder.changed:
-                kind.__iter__ = original
+            for kind, name, own in reversed(self._originals):
+                if own is None:
+                    delattr(kind, name)
+                else:
+                    setattr(kind, name, own)
             for _, watch in self._watches.values():
                 watch.close()
 
-    def _change(self, module: ModuleType, name: str) -> tuple[Any, Any]:
-        """Makes loops over a class watched; returns the class and its own method."""
+    def _change(self, module: ModuleType, name: str) -> None:
+        """Makes loops over the loaders of a class watched, and over its subclasses."""
         kind: Any = getattr(module, name)
+        original = kind.__init__
+
+        @functools.wraps(original)
+        def make(loader: Any, *arguments: Any, **options: Any) -> None:
+            original(loader, *arguments, **options)
+            self._watch_class(type(loader))
+
+        self._replace(kind, "__init__", make)
+
+    def _watch_class(self, kind: Any) -> None:
+        if kind in self._watched_classes:
+            return
+        self._watched_classes.add(kind)
         original = kind.__iter__
-        loops = self
+        self._replace(kind, "__iter__", lambda loader: self._begin(loader, original))
 
-        def begin(loader: Any) -> Iterator[Any]:
-            return loops._begin(loader, original)
-
-        kind.__iter__ = begin
-        return kind, original
+    def _replace(self, kind: Any, name: str, made: Callable[..., Any]) -> None:
+        self._originals.append((kind, name, vars(kind).get(name)))
+        setattr(kind, name, made)
 
     def _begin(
         self, loader: Any, original: Callable[[Any], Iterator[Any]]
@@ -191,12 +208,11 @@ class _ClassFinder(importlib.abc.MetaPathFinder):
     """Changes classes as soon as their modules are imported.
 
     Args:
-        change: Changes the class of a module; returns the class and its own method.
+        change: Changes the class of a module.
     """
 
-    def __init__(self, change: Callable[[ModuleType, str], tuple[Any, Any]]) -> None:
+    def __init__(self, change: Callable[[ModuleType, str], None]) -> None:
         self._change = change
-        self.changed: list[tuple[Any, Any]] = []
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -213,7 +229,7 @@ class _ClassFinder(importlib.abc.MetaPathFinder):
 
         def run_and_change(module: ModuleType) -> None:
             run(module)
-            self.changed.append(self._change(module, _CLASSES[name]))
+            self._change(module, _CLASSES[name])
 
         spec.loader.exec_module = run_and_change  # type: ignore[method-assign]
         return spec

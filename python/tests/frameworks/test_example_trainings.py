@@ -80,18 +80,29 @@ def test_a_check_ends_the_training_after_its_steps(photos):
     assert "accuracy:" not in ended.stdout
 
 
-def test_a_check_watches_the_dataloader_of_a_script(tmp_path):
+LOOP = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+class Endless(DataLoader):
+    # As some trainers, it keeps its workers, and calls no method of DataLoader.
+    def __iter__(self):
+        self.batches = getattr(self, "batches", None) or self._get_iterator()
+        for _ in range(len(self)):
+            yield next(self.batches)
+
+if __name__ == "__main__":
+    dataset = TensorDataset(torch.zeros(60, 3))
+    loader = {kind}(dataset, batch_size=2, num_workers=2)
+    for batch in loader:
+        pass
+"""
+
+
+@pytest.mark.parametrize("kind", ["DataLoader", "Endless"])
+def test_a_check_watches_the_dataloader_of_a_script(tmp_path, kind):
     require("torch")
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import torch\n"
-        "from torch.utils.data import DataLoader, TensorDataset\n"
-        "if __name__ == '__main__':\n"
-        "    dataset = TensorDataset(torch.zeros(60, 3))\n"
-        "    for epoch in range(2):\n"
-        "        for batch in DataLoader(dataset, batch_size=2, num_workers=2):\n"
-        "            pass\n"
-    )
+    (script := tmp_path / "train.py").write_text(LOOP.format(kind=kind))
     ended = subprocess.run(
         [sys.executable, "-c", CHECK, "check", "--max-waiting", "0", script],
         capture_output=True,
