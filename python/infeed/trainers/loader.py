@@ -154,7 +154,7 @@ class TrainerLoader:
         batch, loader = int(self.batch_size), self._original
         text = times.describe(self._gain, batch, loader, self._trainer_name)
         budget = self._open().loader.stats()["budget_bytes"]
-        self._log(f"{text}. Its loader uses up to {budget / (1 << 20):.0f} MiB")
+        self._log(f"{text}. infeed uses up to {budget / (1 << 20):.0f} MiB of memory")
 
 
 def report(
