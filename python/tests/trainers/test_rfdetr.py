@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from itertools import chain
@@ -420,12 +421,15 @@ if __name__ == "__main__":
 def test_processes_of_a_distributed_training_share_an_epoch(coco_folder, tmp_path):
     (script := tmp_path / "distributed.py").write_text(DISTRIBUTED)
     (seen := tmp_path / "seen").mkdir()
+    # The script uses the function of this file that trains.
+    paths = (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
 
     run = subprocess.run(
         [sys.executable, script, coco_folder, tmp_path / "output", seen],
         capture_output=True,
         text=True,
         timeout=300,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
     )
 
     assert run.returncode == 0, run.stderr
