@@ -9,7 +9,7 @@ import inspect
 import os
 import weakref
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from infeed import _check, _other_libraries
@@ -141,6 +141,13 @@ class AdapterLoader(ClosedAtExit):
                 differences.
         """
         self._move(lambda loader: loader.load_state_dict(state_dict, strict=strict))
+
+    def begin_epoch(self, epoch: int, records: Sequence[int], step: int = 0) -> None:
+        """Makes the next ``for`` loop deliver these records, in this order.
+
+        Only with ``epoch_records``; see `infeed.Loader.begin_epoch`.
+        """
+        self._move(lambda loader: loader.begin_epoch(epoch, records, step))
 
     def close(self, timeout: float | None = None) -> None:
         """Ends all threads and waits for them, as `infeed.Loader.close` does.

@@ -311,6 +311,7 @@ class Loader:
         decode: str,
         slots: int,
         feeders: tuple[Hosts, bool, float, bool | None] | None,
+        epoch_records: int | None,
     ) -> Loader: ...
     def next_parts(self, streams: Sequence[object | None]) -> list[Batch] | None:
         """Returns the next batch, or its part on each device; None at the epoch's end.
@@ -338,6 +339,7 @@ class Loader:
     def end_epoch(self) -> None:
         """Ends the current epoch."""
 
+    def begin_epoch(self, epoch: int, step: int, records: Sequence[int]) -> None: ...
     def seek(self, epoch: int, step: int) -> None:
         """Moves to a step of an epoch.
 

@@ -262,6 +262,38 @@ class Loader(ClosedAtExit):
         self._core.seek(int(epoch), int(step))
         self._end_loop()
 
+    def begin_epoch(self, epoch: int, records: Sequence[int], step: int = 0) -> None:
+        """Makes the next ``for`` loop deliver these records, in this order.
+
+        Only for a loader that was opened with ``epoch_records``:
+
+            loader = pipeline.batch(32).open(epoch_records=len(sampler))
+            for epoch in range(90):
+                loader.begin_epoch(epoch, list(sampler))
+                for batch in loader:
+                    ...
+
+        Random draws of transforms belong to the epoch and the position in it. Threads
+        read ahead until the end of the epoch. A running loop ends.
+
+        Args:
+            epoch: Number of the epoch, below 2**32.
+            records: Number of the record at each position of the whole epoch.
+            step: Step at which the loop begins; records before it are not read.
+
+        Raises:
+            ConfigError: The number of records is not ``epoch_records``, a record is not
+                in the source, the epoch has no such step, or the loader has its own
+                order.
+            ClosedError: The loader is closed.
+        """
+        if _check.integer("begin_epoch", "epoch", epoch) >= 2**32:
+            raise _check.error("begin_epoch", "epoch", "below 2**32", epoch)
+        step = _check.integer("begin_epoch", "step", step)
+        numbers = _check.convert("begin_epoch", "records", records, tuple[int, ...])
+        self._end_loop()
+        self._core.begin_epoch(int(epoch), step, numbers)
+
     def next_into(
         self,
         tensors: Mapping[str, Any] | Sequence[Mapping[str, Any]],

@@ -378,6 +378,7 @@ class Pipeline(RecordSelection, DeclaredFields):
         placement: Literal["auto", "host", "device", "device-resize"] = "auto",
         decode: Literal["auto", "cpu", "gpu"] | float = "auto",
         slots: int = _core.SLOTS,
+        epoch_records: int | None = None,
     ) -> Loader:
         """Lists the data, starts the threads and prepares the first batch.
 
@@ -428,6 +429,9 @@ class Pipeline(RecordSelection, DeclaredFields):
                 be loaded with another decoder.
             slots: Number of batches on the device at once, including the one in the
                 training loop, at least 2.
+            epoch_records: Number of records of an epoch, which the program chooses with
+                `Loader.begin_epoch`, such as those of a sampler. None: the pipeline has
+                the order.
 
         Raises:
             ConfigError: An option is unknown, arguments contradict each other, the
@@ -467,6 +471,10 @@ class Pipeline(RecordSelection, DeclaredFields):
         rank = _check.integer("open", "rank", rank)
         if rank >= world_size:
             raise _check.error("open", "rank", f"below world_size={world_size}", rank)
+        if epoch_records is not None:
+            epoch_records = _check.integer(
+                "open", "epoch_records", epoch_records, low=1
+            )
         policies = ("stop", "substitute", "skip")
         if device is not None and not isinstance(device, str):
             raise _check.error("open", "device", 'a name such as "cuda:0"', device)
@@ -496,6 +504,7 @@ class Pipeline(RecordSelection, DeclaredFields):
             decode=_check.decoder("open", decode),
             slots=_check.integer("open", "slots", slots, low=2),
             feeders=feeding,
+            epoch_records=epoch_records,
         )
         parts = 0 if devices is None else len(devices)
         if feeders is None or feeding is None:

@@ -53,7 +53,7 @@ impl PyLoader {
     #[new]
     #[pyo3(signature = (
         description, handles, *, workers, memory, cache, rank, world_size, on_error, max_bad, io_threads,
-        timeline_s, stall_s, digest, devices, placement, decode, slots, feeders
+        timeline_s, stall_s, digest, devices, placement, decode, slots, feeders, epoch_records
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -76,6 +76,7 @@ impl PyLoader {
         decode: &str,
         slots: usize,
         feeders: Option<FeederArguments<'_>>,
+        epoch_records: Option<u64>,
     ) -> PyResult<PyLoader> {
         log::collect();
         let pipeline = parse(py, description)?;
@@ -92,6 +93,7 @@ impl PyLoader {
                 limit_bytes,
             }),
         });
+        options.epoch_records = epoch_records;
         options.rank = rank;
         options.world_size = world_size;
         options.on_error = policy(on_error)?;
@@ -189,6 +191,18 @@ impl PyLoader {
     fn seek(&self, py: Python<'_>, epoch: u64, step: u64) -> PyResult<()> {
         let inner = Arc::clone(&self.inner);
         raise(py, wait_for(py, move || inner.seek(epoch, step))?)
+    }
+
+    fn begin_epoch(
+        &self,
+        py: Python<'_>,
+        epoch: u64,
+        step: u64,
+        records: Vec<u64>,
+    ) -> PyResult<()> {
+        let inner = Arc::clone(&self.inner);
+        let begin = move || inner.begin_epoch(epoch, step, records.into());
+        raise(py, wait_for(py, begin)?)
     }
 
     #[getter]

@@ -34,6 +34,7 @@ use crate::plan::device::{BatchLayouts, DecodeBy, Placement};
 use crate::plan::{self, SamplePlan, warnings};
 use infeed_core::batch::{ColumnSpec, PrepareSlab};
 use infeed_core::error::Error;
+use infeed_core::order::Order;
 use infeed_core::sample::RecordId;
 use infeed_device::{AnyDevice, Device};
 use infeed_source::Source;
@@ -380,7 +381,10 @@ fn prepare(
     let global = pipeline.batch.global_rows(options.world_size)?;
     let tail = pipeline.batch.settled_tail()?;
     pipeline.check_selection()?;
-    let order = pipeline.order(&*source, handles)?;
+    let order = match options.epoch_records {
+        Some(len) => chosen_order(&pipeline, len, &*source, options)?,
+        None => pipeline.order(&*source, handles)?,
+    };
     let partition = divide_epoch(&plan, &order, global, tail, options)?;
 
     // Step 6: memory and threads.
@@ -406,4 +410,28 @@ fn prepare(
         target,
     };
     PreparedRun::new(planned, options)
+}
+
+/// Returns an order of `len` positions, whose records the program chooses.
+fn chosen_order(
+    pipeline: &Pipeline,
+    len: u64,
+    source: &dyn Source,
+    options: &Options,
+) -> Result<Order, Error> {
+    let batch = &pipeline.batch;
+    let others = [
+        ("weights", pipeline.weights.is_some()),
+        ("repeat", pipeline.repeat.is_some()),
+        ("batches of one group", pipeline.batch_groups.is_some()),
+        ("max_tokens", batch.max_tokens.is_some()),
+        ("feeders", options.remote.is_some()),
+    ];
+    match others.iter().find(|(_, is_set)| *is_set) {
+        Some((name, _)) => {
+            let problem = format!("the program chooses the records, so there are no {name}");
+            Err(Error::config("epoch_records", problem))
+        }
+        None => Ok(Order::chosen(len, source.len())),
+    }
 }

@@ -3,8 +3,8 @@
 `recognize` reads the loader, `datasets` its samples, `order` its samplers, and `steps`
 its transforms. `equivalence` compares samples, `adopted` holds the result, and `page`
 formats it. The code of adopted pipelines uses `RemainingSteps`, `NamedSamples`,
-`NumberedSamples`, `NormalizedSamples`, `BatchNormalize`, `rfdetr_source` and
-`yolo_source`.
+`NumberedSamples`, `NormalizedSamples`, `BatchNormalize`, `rfdetr_source`,
+`table_source` and `yolo_source`.
 """
 
 from infeed.adopting.adoption import Adoption, adopt
@@ -14,6 +14,7 @@ from infeed.adopting.prefetch_loader import BatchNormalize, NormalizedSamples
 from infeed.adopting.remaining import RemainingSteps
 from infeed.adopting.rfdetr_datasets import rfdetr_source
 from infeed.adopting.samples import NamedSamples
+from infeed.adopting.tables import table_source
 from infeed.adopting.yolo_datasets import yolo_source
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "adopt",
     "compare_samples",
     "rfdetr_source",
+    "table_source",
     "yolo_source",
 ]

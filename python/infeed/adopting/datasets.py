@@ -19,8 +19,9 @@ from infeed.adopting.numbered_samples import (
 )
 from infeed.adopting.prefetch_loader import inner_of
 from infeed.adopting.rfdetr_datasets import read_rfdetr
-from infeed.adopting.samples import NamedSamples, is_picture
+from infeed.adopting.samples import NamedSamples
 from infeed.adopting.steps import Finding
+from infeed.adopting.tables import decode_images, read_table
 from infeed.adopting.torchvision_datasets import (
     read_coco,
     read_image_folder,
@@ -33,7 +34,7 @@ from infeed.seeding import seed_draws
 # Each returns a dataset, the reason why it is called in Python, or an empty text.
 _READERS = (
     *(read_image_folder, read_coco, read_vision, read_timm, read_ultralytics),
-    *(read_yolo, read_rfdetr),
+    *(read_yolo, read_rfdetr, read_table),
 )
 _OWN_SAMPLES = "its __getitem__ is called for each sample, with its own transforms"
 
@@ -80,10 +81,6 @@ def _subset(
 
 def _items(dataset: Any, reason: str, workers: int) -> AdoptedDataset:
     """Returns the pipeline over the samples that a dataset makes itself."""
-    if type(dataset).__module__.startswith("datasets."):
-        if getattr(dataset, "_format_type", None) is None:
-            return _table(dataset)
-        reason = _python_reason(dataset)
     shown, variables = _variables(dataset)
     name = type(inner_of(dataset)).__name__
     meaning = f"{', '.join(variables)}: of the adopted loader; dataset: the {name}"
@@ -117,7 +114,7 @@ def _items(dataset: Any, reason: str, workers: int) -> AdoptedDataset:
     else:
         is_flat = is_flat or (batch_type == "dict" and bool(fields.lists))
         items, code = _item_source(dataset, shown, fields.lists if is_flat else None)
-        records = _decode_images(items, first)
+        records = decode_images(items, first)
         names = {repr(items): (code, meaning)}
         if problem is not None:
             reason += f"; one call at a time, because {problem}"
@@ -133,33 +130,6 @@ def _items(dataset: Any, reason: str, workers: int) -> AdoptedDataset:
         variables=variables,
         is_python=True,
         problem=problem,
-    )
-
-
-def _table(dataset: Any) -> AdoptedDataset:
-    """Returns the pipeline over a `datasets.Dataset` without a format."""
-    name = type(dataset).__name__
-    source = sources.Items(dataset)
-    code = "sources.Items(dataset)"
-    return AdoptedDataset(
-        dataset,
-        _decode_images(source, dataset[0] if len(dataset) else None),
-        (Finding(name, code, "its tables are read without Python"),),
-        "dict",
-        names={repr(source): (code, f"dataset: the {name} of the adopted loader")},
-        variables={"dataset": dataset},
-    )
-
-
-def _python_reason(dataset: Any) -> str:
-    """Returns the reason why the rows of a `datasets.Dataset` are made in Python."""
-    function = (getattr(dataset, "_format_kwargs", None) or {}).get("transform")
-    called = getattr(function, "__name__", type(function).__name__)
-    if function is None:
-        called = f"the format {dataset._format_type}"
-    return (
-        f"{called} is called with its rows; sources.Items(dataset.with_format("
-        "None)) reads tables of images without Python, for .transform(...)"
     )
 
 
@@ -213,11 +183,3 @@ def _item_source(
     text = f"sources.Items({code}, fields={{{entries}}})"
     return sources.Items(seed_draws(flat), fields=fields), text
 
-
-def _decode_images(source: sources.Source, first: Any) -> Pipeline:
-    """Returns a pipeline that decodes images if a sample has Pillow images."""
-    parts = first.values() if isinstance(first, Mapping) else first
-    records = Pipeline(source)
-    if isinstance(first, tuple | list | Mapping) and any(map(is_picture, parts)):
-        return records.decode()
-    return records

@@ -6,6 +6,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
 from infeed import transforms
+from infeed.adopting.image_processors import UnknownStepError, processor_steps
 from infeed.adopting.prefetch_loader import BatchNormalize
 from infeed.errors import ConfigError
 from infeed.transforms import Transform
@@ -29,10 +30,6 @@ class Finding:
         became = self.became or "called in Python"
         reason = f" ({self.reason})" if self.reason else ""
         return f"{self.part}: {became}{reason}"
-
-
-class UnknownStepError(Exception):
-    """A step cannot be translated; the text is the reason."""
 
 
 @dataclass
@@ -87,7 +84,7 @@ _NAMES_OF_ALBUMENTATIONS = {
 _ATTRIBUTES = {"sampler_options": "options"}
 # Default of `RandomIoUCrop`.
 _OVERLAPS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-_LIBRARIES = ("torchvision", "albumentations", "timm")
+_LIBRARIES = ("torchvision", "albumentations", "timm", "transformers")
 # Transforms that move no pixel: those of colours, and three others.
 _VALUES = (
     *(
@@ -158,6 +155,11 @@ def _translate(step: Any, steps: Steps) -> str:
         return _add(_make(transforms.Normalize, given), steps)
     if library not in _LIBRARIES:
         raise UnknownStepError(f"it is a function of {library}")
+    if library == "transformers":
+        made = processor_steps(step)
+        added = ", ".join(_add(one, steps) for one in made)
+        steps.is_tensor, steps.layout = True, "CHW"
+        return f'{added}, layout="CHW"' if added else 'layout="CHW"'
     if name in _CONVERSIONS:
         is_new = not steps.is_tensor
         steps.is_tensor, steps.layout = True, "CHW"

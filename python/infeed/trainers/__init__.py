@@ -23,7 +23,7 @@ from infeed.errors import ConfigError
 __all__ = ["install", "uninstall"]
 
 # Name of a trainer, and what pip installs.
-_TRAINERS = {"rfdetr": "rfdetr[train]", "ultralytics": "ultralytics"}
+_TRAINERS = {"rfdetr": "rfdetr[train]", "torch": "torch", "ultralytics": "ultralytics"}
 # Set to `off`, trainers keep their own loaders.
 _SWITCH = "INFEED_TRAINERS"
 # Has the settings by name of the trainer, which the processes of a distributed training
@@ -65,7 +65,9 @@ def install(
     replace stays with the trainer, and is printed too.
 
     Args:
-        trainer: Name of the trainer: ``"ultralytics"`` or ``"rfdetr"``.
+        trainer: Name of the trainer: ``"ultralytics"``, ``"rfdetr"``, or ``"torch"``
+            for all loops over a ``torch.utils.data.DataLoader``, also those in
+            Lightning, Accelerate, Hugging Face's Trainer and timm.
         proof_seconds: Most seconds for the comparison of samples and rates, about; 0:
             nothing is compared or measured.
         memory: Budget for batches, read-ahead and decoding, as in

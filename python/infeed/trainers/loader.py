@@ -1,11 +1,12 @@
 """Loaders of trainers: batches of an epoch, waiting, and the report before it."""
 
+import contextlib
 import dataclasses
 import importlib
 import random
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -43,14 +44,16 @@ class EpochTimes:
     waited_s: float
     took_s: float
 
-    def describe(self, gain: Gain | None, batch: int, loader: Any, trainer: str) -> str:
+    def describe(
+        self, gain: Gain | None, batch: int, workers: int, trainer: str
+    ) -> str:
         """Returns the measured time of a step, and what it is predicted to be.
 
         Args:
             gain: Rates that were measured before the training; None: nothing is
                 predicted.
             batch: Samples of a batch.
-            loader: The loader that is replaced.
+            workers: Processes of the loader that is replaced.
             trainer: Name of the trainer.
         """
         share = self.waited_s / max(self.took_s, 1e-9)
@@ -65,8 +68,7 @@ class EpochTimes:
                 batch * len(rates) / sum(rates) for rates in (gain.theirs, gain.ours)
             )
             # Without workers, the step waits until its batch is made.
-            has_workers = getattr(loader, "num_workers", 0) > 0
-            before_s = max(busy_s, theirs) if has_workers else busy_s + theirs
+            before_s = max(busy_s, theirs) if workers else busy_s + theirs
             text += (
                 f"; predicted: {1e3 * max(busy_s, ours):.3g} ms, and "
                 f"{1e3 * before_s:.3g} ms with the loader of {trainer}"
@@ -74,6 +76,54 @@ class EpochTimes:
         if share < _NO_WAIT:
             text += ". The step is the limit: a faster loader gains nothing"
         return text
+
+
+class FirstEpoch:
+    """Measures the first epoch of a loader, and reports its times once.
+
+    Args:
+        trainer: Name of the trainer, as users write it.
+        gain: Measured rates of both loaders; None: nothing is predicted.
+        log: Prints the lines of the report.
+    """
+
+    def __init__(self, trainer: str, gain: Gain | None, log: Log) -> None:
+        self._trainer, self._gain, self._log = trainer, gain, log
+        self._times: EpochTimes | None = None
+        self._has_reported = False
+
+    def measure(
+        self, batches: Iterable[Any], steps: int, convert: Callable[[Any], Any]
+    ) -> Iterator[Any]:
+        """Yields the converted batches of an epoch with this number of steps."""
+        begun = before = time.perf_counter()
+        waited = 0.0
+        for step, batch in enumerate(batches):
+            now = time.perf_counter()
+            if step == 0:
+                begun = now
+            else:
+                waited += now - before
+            # A loop over `len` steps does not ask for the end.
+            if 0 < step == steps - 1 and self._times is None:
+                self._times = EpochTimes(step, waited, now - begun)
+            yield convert(batch)
+            before = time.perf_counter()
+
+    def report(self, batch: int, workers: int, budget_bytes: int) -> None:
+        """Prints how long a step took and waited, if an epoch has ended.
+
+        Args:
+            batch: Samples of a batch.
+            workers: Processes of the loader that is replaced.
+            budget_bytes: Memory budget of infeed's loader.
+        """
+        if self._times is None or self._has_reported:
+            return
+        self._has_reported = True
+        text = self._times.describe(self._gain, batch, workers, self._trainer)
+        budget = budget_bytes / (1 << 20)
+        self._log(f"{text}. infeed uses up to {budget:.0f} MiB of memory")
 
 
 class TrainerLoader:
@@ -91,11 +141,9 @@ class TrainerLoader:
     num_workers = 0
 
     def __init__(self, original: Any, trainer: str, gain: Gain | None, log: Log):
-        self._original, self._trainer_name = original, trainer
-        self._gain, self._log = gain, log
+        self._original = original
         self._loader: Any = None
-        self._first_epoch: EpochTimes | None = None
-        self._has_reported = False
+        self._first_epoch = FirstEpoch(trainer, gain, log)
 
     def describe(self) -> tuple[Pipeline, dict[str, Any]]:
         """Returns the pipeline of a training, and the options of its loader."""
@@ -116,20 +164,7 @@ class TrainerLoader:
         loader = self._open()
         if epoch is not None:
             loader.set_epoch(epoch)
-        convert, steps = self.converter(), len(loader) - 1
-        begun = before = time.perf_counter()
-        waited = 0.0
-        for step, batch in enumerate(loader):
-            now = time.perf_counter()
-            if step == 0:
-                begun = now
-            else:
-                waited += now - before
-            # A loop over `len` steps does not ask for the end.
-            if 0 < step == steps and self._first_epoch is None:
-                self._first_epoch = EpochTimes(steps, waited, now - begun)
-            yield convert(batch)
-            before = time.perf_counter()
+        yield from self._first_epoch.measure(loader, len(loader), self.converter())
 
     def close(self) -> None:
         """Ends the threads of the pipeline."""
@@ -147,23 +182,20 @@ class TrainerLoader:
 
     def report_epoch(self) -> None:
         """Prints how long a step of the first epoch took and waited, once."""
-        times = self._first_epoch
-        if times is None or self._has_reported:
-            return
-        self._has_reported = True
-        batch, loader = int(self.batch_size), self._original
-        text = times.describe(self._gain, batch, loader, self._trainer_name)
-        budget = self._open().loader.stats()["budget_bytes"]
-        self._log(f"{text}. infeed uses up to {budget / (1 << 20):.0f} MiB of memory")
+        if self._loader is not None:
+            workers = int(getattr(self._original, "num_workers", 0))
+            budget = self._loader.loader.stats()["budget_bytes"]
+            self._first_epoch.report(int(self.batch_size), workers, budget)
 
 
 def report(
     found: AdoptedDataset,
-    loader: Any,
+    loader: Any | None,
     pipeline: Pipeline,
     settings: Settings,
     trainer: str,
     log: Log,
+    scope: str | None = None,
 ) -> Gain | None:
     """Prints what replaces a loader, and compares samples and rates.
 
@@ -171,40 +203,53 @@ def report(
 
     Args:
         found: The loader's dataset, and the pipeline of its samples.
-        loader: The loader that is replaced.
+        loader: The loader that is replaced; None: no rates are measured.
         pipeline: The pipeline of its batches.
         settings: Settings of `infeed.install`.
         trainer: Name of the trainer, as users write it.
         log: Prints lines.
+        scope: The batches that infeed makes. None: all of the training's.
 
     Returns:
         The rates of both loaders; None if they were not measured.
     """
     width = max(len(finding.part) for finding in found.findings)
+    if scope is None:
+        scope = f"the batches of this training. Validation stays with {trainer}"
     lines = [
-        f"infeed {__version__} makes the batches of this training. Validation stays "
-        f"with {trainer}. INFEED_TRAINERS=off gives its loader back."
+        f"infeed {__version__} makes {scope}. INFEED_TRAINERS=off gives its loader back."
     ]
     lines += [f"  {of.part:<{width}}  {of.became}" for of in found.findings]
     log("\n".join(lines))
     if not settings.proof_seconds:
         return None
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    try:
+    with kept_generators():
         proof = compare(
             found.dataset,
             found.records,
             _SAMPLES,
+            found.chosen,
+            found.order,
             limits_s=(float("inf"), _PROOF_SHARE * settings.proof_seconds),
         )
         log(f"  proof: {proof}")
         if statistics := proof.statistics():
             log(textwrap.indent(statistics, " " * 4))
+        if loader is None:
+            return None
         # Each loader has two turns.
         turn_s = (1 - _PROOF_SHARE) * settings.proof_seconds / 4
         gain = measure_gain(loader, pipeline, turn_s)
         log("  gain: " + (str(gain) if gain else "not measured"))
         return gain
+
+
+@contextlib.contextmanager
+def kept_generators() -> Iterator[None]:
+    """Restores the generators of Python, NumPy and PyTorch at the end of its block."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])

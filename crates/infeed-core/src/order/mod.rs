@@ -26,6 +26,9 @@ use window::{Groups, WindowOrder};
 /// Version of the order function: see [`Order::version`].
 pub const ORDER: &str = "feistel8";
 
+/// Version of the order that the program chooses.
+const CHOSEN: &str = "chosen by the program";
+
 /// Version of the order of sources that are mixed by weights.
 const MIXED: &str = "feistel8, mixed in cycles";
 
@@ -68,6 +71,20 @@ enum OrderKind {
     Repeated(Arc<Order>, u64),
     /// Sorts another order into batches of similar records.
     Similar(Arc<Order>, Arc<BatchSort>),
+    /// The records that [`Order::choose`] sets, of a source with this many.
+    Chosen(u64),
+}
+
+/// Reason why records cannot be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum ChoiceError {
+    #[error("the loader has its own order; open it with epoch_records=n")]
+    OtherOrder,
+    #[error("an epoch has {len} records, got {count}")]
+    Count { len: u64, count: usize },
+    #[error("record {record} is not in the source, which has {records} records")]
+    Record { record: u64, records: u64 },
 }
 
 /// One of several mixed sources.
@@ -129,6 +146,8 @@ pub enum Epoch {
         /// Position in it of each position.
         positions: Vec<u32>,
     },
+    /// The records that the program chose, at most one for each position.
+    Chosen(Arc<[u64]>),
 }
 
 impl Epoch {
@@ -156,6 +175,8 @@ impl Epoch {
             Epoch::Similar { order, positions } => {
                 order.get(u64::from(positions[position as usize]))
             }
+            // Nothing is chosen in an epoch that is over.
+            Epoch::Chosen(records) => records.get(position as usize).copied().unwrap_or(0),
         }
     }
 
@@ -180,7 +201,10 @@ impl Epoch {
                 let before = pass * order.len();
                 Some(before + own.start..before + own.end)
             }
-            Epoch::Alone(_) | Epoch::Mixed { .. } | Epoch::Similar { .. } => None,
+            Epoch::Alone(_)
+            | Epoch::Mixed { .. }
+            | Epoch::Similar { .. }
+            | Epoch::Chosen(_) => None,
         }
     }
 
@@ -263,6 +287,41 @@ impl Order {
         Order::from_batch_sort(order, BatchSort::Lengths(lengths))
     }
 
+    /// Creates an order of `len` positions whose records [`Order::choose`] sets for each epoch, of
+    /// a source of `records`.
+    pub fn chosen(len: u64, records: u64) -> Order {
+        let mut order = Order::new(len, None);
+        order.how = OrderKind::Chosen(records);
+        order
+    }
+
+    /// Sets the records of an epoch of an order that was created with [`Order::chosen`]. Those of
+    /// all other epochs are dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`ChoiceError`]: nothing is set.
+    pub fn choose(&self, epoch: u64, records: Arc<[u64]>) -> Result<(), ChoiceError> {
+        let OrderKind::Chosen(known) = &self.how else {
+            return Err(ChoiceError::OtherOrder);
+        };
+        if records.len() as u64 != self.len {
+            return Err(ChoiceError::Count {
+                len: self.len,
+                count: records.len(),
+            });
+        }
+        if let Some(&record) = records.iter().find(|&record| record >= known) {
+            return Err(ChoiceError::Record {
+                record,
+                records: *known,
+            });
+        }
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        *recent = vec![(epoch, Arc::new(Epoch::Chosen(records)))];
+        Ok(())
+    }
+
     fn from_batch_sort(order: Order, sort: BatchSort) -> Option<Order> {
         if order.len() > similar::MAX_POSITIONS {
             return None;
@@ -280,7 +339,7 @@ impl Order {
             }
             OrderKind::Repeated(order, _) | OrderKind::Similar(order, _) => order.window(),
             OrderKind::Mixed(mixed) => mixed.parts.iter().filter_map(Order::window).max(),
-            OrderKind::Alone | OrderKind::Weighted(_, None) => None,
+            OrderKind::Alone | OrderKind::Weighted(_, None) | OrderKind::Chosen(_) => None,
         }
     }
 
@@ -297,6 +356,7 @@ impl Order {
             OrderKind::Weighted(weighted, _) => weighted.records(),
             OrderKind::Repeated(order, _) | OrderKind::Similar(order, _) => order.records(),
             OrderKind::Alone | OrderKind::Windowed(..) => self.len,
+            OrderKind::Chosen(records) => *records,
         }
     }
 
@@ -325,7 +385,7 @@ impl Order {
         match &self.how {
             OrderKind::Alone | OrderKind::Windowed(..) => true,
             OrderKind::Repeated(order, _) | OrderKind::Similar(order, _) => order.is_even(),
-            OrderKind::Mixed(_) | OrderKind::Weighted(..) => false,
+            OrderKind::Mixed(_) | OrderKind::Weighted(..) | OrderKind::Chosen(_) => false,
         }
     }
 
@@ -339,6 +399,7 @@ impl Order {
     pub fn version(&self) -> &'static str {
         match &self.how {
             OrderKind::Mixed(_) => MIXED,
+            OrderKind::Chosen(_) => CHOSEN,
             OrderKind::Repeated(order, _) | OrderKind::Similar(order, _) => order.version(),
             OrderKind::Alone | OrderKind::Windowed(..) | OrderKind::Weighted(..) => ORDER,
         }
@@ -356,7 +417,10 @@ impl Order {
                 order.fingerprint().unwrap_or(0),
                 groups.fingerprint(),
             ])),
-            OrderKind::Alone | OrderKind::Windowed(..) | OrderKind::Mixed(_) => None,
+            OrderKind::Alone
+            | OrderKind::Windowed(..)
+            | OrderKind::Mixed(_)
+            | OrderKind::Chosen(_) => None,
         }
     }
 
@@ -372,6 +436,9 @@ impl Order {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = recent.iter().find(|(known, _)| *known == epoch) {
             return Arc::clone(known);
+        }
+        if let OrderKind::Chosen(_) = &self.how {
+            return Arc::new(self.make_epoch(epoch));
         }
         let fresh = Arc::new(self.make_epoch(epoch));
         // Preparation works on at most a few epochs at the same time.
@@ -445,6 +512,7 @@ impl Order {
                 let positions = groups.positions(self.len, |position| order.get(position));
                 Epoch::Similar { order, positions }
             }
+            (OrderKind::Chosen(_), _) => Epoch::Chosen(Arc::default()),
         }
     }
 }
@@ -471,6 +539,30 @@ mod tests {
         assert_eq!(records(&one, 3), records(&same, 3));
         assert_ne!(records(&one, 3), records(&one, 4));
         assert_ne!(records(&one, 3), records(&other, 3));
+    }
+
+    #[test]
+    fn chosen_records_come_in_their_epoch_only() {
+        let order = Order::chosen(3, 5);
+        let choose = |epoch, chosen: &[u64]| order.choose(epoch, chosen.into());
+
+        choose(7, &[4, 0, 4]).expect("three of five records");
+
+        assert_eq!(records(&order, 7), [4, 0, 4]);
+        assert_eq!(order.records(), 5);
+        assert_eq!(records(&order, 8), [0, 0, 0], "nothing is chosen");
+        choose(8, &[1, 2, 3]).expect("the next epoch");
+        assert_eq!(records(&order, 8), [1, 2, 3]);
+        assert_eq!(order.recent.lock().expect("no panic").len(), 1);
+        let count = ChoiceError::Count { len: 3, count: 2 };
+        assert_eq!(choose(9, &[1, 2]), Err(count));
+        let record = ChoiceError::Record {
+            record: 5,
+            records: 5,
+        };
+        assert_eq!(choose(9, &[1, 2, 5]), Err(record));
+        let other = Order::new(3, Some(1)).choose(0, [0, 1, 2].into());
+        assert_eq!(other, Err(ChoiceError::OtherOrder));
     }
 
     #[test]

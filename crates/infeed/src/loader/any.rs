@@ -1,5 +1,6 @@
 //! A loader whose batches lie on the host or on devices, where only the caller's options say which.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::device::{DeviceLoader, PartsStep, PlacementState};
@@ -107,6 +108,18 @@ impl AnyLoader {
         match self {
             AnyLoader::Host(loader) => loader.seek(epoch, step),
             AnyLoader::Device(on) => on.seek(epoch, step),
+        }
+    }
+
+    /// As [`Loader::begin_epoch`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::begin_epoch`].
+    pub fn begin_epoch(&self, epoch: u64, step: u64, records: Arc<[u64]>) -> Result<(), Error> {
+        match self {
+            AnyLoader::Host(loader) => loader.begin_epoch(epoch, step, records),
+            AnyLoader::Device(on) => on.begin_epoch(epoch, step, records),
         }
     }
 

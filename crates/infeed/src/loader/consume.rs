@@ -79,6 +79,10 @@ impl Loader {
         if let Some(error) = &progress.stopped {
             return Err(error.clone());
         }
+        if self.options.epoch_records.is_some() && progress.chosen != Some(progress.epoch) {
+            let problem = format!("the records of epoch {} are not chosen", progress.epoch);
+            return Err(Error::config("begin_epoch", problem));
+        }
         let is_over = progress.step == executor.job().partition().steps();
         if is_over {
             progress.step = 0;
@@ -232,6 +236,26 @@ impl Loader {
         }
     }
 
+    /// Begins an epoch at a step with chosen records, one for each position of the whole epoch. Draws
+    /// of transforms belong to the epoch and the position.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for another number of records, a record that the source does not have, or
+    /// a loader without [`Options::epoch_records`](super::Options::epoch_records); or as
+    /// [`Loader::seek`].
+    pub fn begin_epoch(&self, epoch: u64, step: u64, records: Arc<[u64]>) -> Result<(), Error> {
+        let executor = self.executor()?;
+        let chosen = executor.job().order().choose(epoch, records);
+        chosen.map_err(|error| Error::config("begin_epoch", error.to_string()))?;
+        // The records of the previous epoch are gone.
+        self.progress().chosen = None;
+        self.seek(epoch, step)?;
+        self.progress().chosen = Some(epoch);
+        executor.ask(executor.job().partition().steps() - step);
+        Ok(())
+    }
+
     /// Continues at a step of an epoch, in O(1): no earlier record is read. Bad records that were
     /// met stay in the list and are not counted again.
     ///
@@ -255,6 +279,9 @@ impl Loader {
         }
         let mut progress = self.progress();
         executor.reset(in_flight);
+        if progress.chosen == Some(epoch) {
+            executor.ask(steps - step);
+        }
         self.seeks.fetch_add(1, Ordering::Relaxed);
         progress.requested_at = None;
         progress.stopped = None;

@@ -401,6 +401,15 @@ impl<D: Device> DeviceLoader<D> {
         self.move_loader(|loader| loader.seek(epoch, step))
     }
 
+    /// As [`Loader::begin_epoch`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::begin_epoch`].
+    pub fn begin_epoch(&self, epoch: u64, step: u64, records: Arc<[u64]>) -> Result<(), Error> {
+        self.move_loader(|loader| loader.begin_epoch(epoch, step, records))
+    }
+
     /// As [`Loader::restore`].
     ///
     /// # Errors

@@ -31,6 +31,9 @@ pub struct Options {
     /// Loaders of this user on this machine that read the same records share one copy in memory,
     /// with the limit of the first.
     pub cache: Option<CacheOptions>,
+    /// Number of records of an epoch that the program chooses with
+    /// [`Loader::begin_epoch`](super::Loader::begin_epoch). None: the description has the order.
+    pub epoch_records: Option<u64>,
     /// Rank of this process in the training run.
     pub rank: u64,
     /// Number of ranks.
@@ -61,6 +64,7 @@ impl Default for Options {
             readers: None,
             memory: None,
             cache: None,
+            epoch_records: None,
             rank: 0,
             world_size: 1,
             on_error: OnError::Stop,

@@ -80,6 +80,8 @@ pub(super) struct ConsumerProgress {
     /// Time of the first request for the batch that is not delivered yet.
     pub(super) requested_at: Option<Instant>,
     pub(super) digests: RunDigest,
+    /// The epoch whose records the program chose, with [`Options::epoch_records`].
+    pub(super) chosen: Option<u64>,
     /// The error that stopped the run, until a seek.
     pub(super) stopped: Option<Error>,
 }

@@ -123,9 +123,11 @@ impl PreparedRun {
                 + (2 * partition.rows()).max(256),
             fetched_bytes: shares.fetched_bytes,
             spare_bytes: shares.spare_bytes,
-            taking: match remote {
-                None => BatchChoice::All,
-                Some(_) => BatchChoice::Shared { own: 0 },
+            taking: match (remote, options.epoch_records) {
+                (None, None) => BatchChoice::All,
+                // The records of the next epoch are unknown before it begins.
+                (None, Some(_)) => BatchChoice::Requested,
+                (Some(_), _) => BatchChoice::Shared { own: 0 },
             },
         };
         let flight = BatchesInFlight::new(

@@ -1,0 +1,463 @@
+"""Finds out which transforms the function of a table calls, and on which column.
+
+`datasets.Dataset.with_transform` calls a function of the program with rows. `trace`
+calls it with images whose use is observed, while the transforms of torchvision and
+timm and the image processors of transformers return unique values. A column that has
+these values is the result of these transforms. A function that does anything else to an
+image, or draws random numbers itself, is not traced.
+"""
+
+import contextlib
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from infeed.adopting.samples import array_of, is_picture
+
+# Values of other columns that a call has, beside one image.
+_VALUES = 32
+# Modes of images that a function may ask for.
+_MODES = ("RGB", "L", "RGBA")
+# Packages whose transforms are observed.
+_LIBRARIES = ("torchvision", "timm")
+# Arguments of an image processor that change no value.
+_NO_EFFECT = ("return_tensors",)
+
+
+class UntracedError(Exception):
+    """A function does more than its transforms; the text is the reason."""
+
+
+@dataclass(frozen=True)
+class TracedFunction:
+    """The columns that a function returns.
+
+    Attributes:
+        image: Name of the column of images that it reads.
+        result: Name of the column with the result of the transforms.
+        steps: The transforms, in their order.
+        mode: Mode of the images: ``"RGB"`` or ``"gray"``.
+        kept: Columns that it returns as they are, by name of the result.
+        pictures: Columns of images that it returns as they are.
+    """
+
+    image: str
+    result: str
+    steps: tuple[Any, ...]
+    mode: str
+    kept: Mapping[str, str]
+    pictures: tuple[str, ...]
+
+
+def trace(
+    function: Callable[[dict[str, Any]], Any],
+    rows: Mapping[str, Sequence[Any]],
+    values: Mapping[str, Sequence[Any]],
+) -> TracedFunction:
+    """Returns the columns that a function of rows returns.
+
+    Args:
+        function: The function.
+        rows: Some rows, as lists by column.
+        values: Further values of columns of numbers, which it must return as they are.
+
+    Raises:
+        UntracedError: It does more than to call transforms with images.
+    """
+    images = [name for name, column in rows.items() if is_picture(column[0])]
+    if len(images) != 1:
+        raise UntracedError(f"its rows have {len(images)} columns of images")
+    (image,) = images
+    first = rows[image][0]
+    found = _call(function, rows, image)
+    calls = [rows]
+    # Equal images with each of the other values, and in other modes.
+    for begin in range(0, max(map(len, values.values()), default=0), _VALUES):
+        part = {
+            name: column[begin : begin + _VALUES] for name, column in values.items()
+        }
+        count = max(map(len, part.values()))
+        calls.append(
+            {
+                name: [*part.get(name, ()), *[column[0]] * count][:count]
+                for name, column in rows.items()
+            }
+        )
+    if found.asks_mode:
+        row = {name: column[:1] for name, column in rows.items()}
+        calls += [row | {image: [first.convert(mode)]} for mode in _MODES]
+    for call in calls:
+        if not found.is_like(_call(function, call, image)):
+            raise UntracedError("it treats rows in several ways")
+    if found.mode not in ("RGB", "L"):
+        raise UntracedError(f"its images have the mode {found.mode}")
+    mode = "gray" if found.mode == "L" else "RGB"
+    (result,) = found.results
+    return TracedFunction(
+        image, result, found.steps, mode, found.kept, found.pictures
+    )
+
+
+@dataclass
+class _Call:
+    """What a call of a function did.
+
+    Attributes:
+        steps: The transforms that made the result.
+        mode: Mode of the images that they received.
+        results: Columns with their result.
+        kept: Columns that are returned as they are, by name of the result.
+        pictures: Columns of images that are returned as they are.
+        asks_mode: Whether the function asked for the mode of an image.
+    """
+
+    steps: tuple[Any, ...]
+    mode: str
+    results: tuple[str, ...]
+    kept: dict[str, str]
+    pictures: tuple[str, ...]
+    asks_mode: bool
+
+    def is_like(self, other: "_Call") -> bool:
+        """Whether another call called the same objects."""
+        mine, others = list(map(id, self.steps)), list(map(id, other.steps))
+        return mine == others and (
+            (self.mode, self.results, self.kept, self.pictures)
+            == (other.mode, other.results, other.kept, other.pictures)
+        )
+
+
+def _call(
+    function: Callable[[dict[str, Any]], Any],
+    rows: Mapping[str, Sequence[Any]],
+    image: str,
+) -> _Call:
+    """Calls a function with rows, and finds the origin of what it returns."""
+    observer = _Observer()
+    traced = [observer.image(one) for one in rows[image]]
+    given = {name: list(column) for name, column in rows.items()} | {image: traced}
+    states = _generator_states()
+    try:
+        with observer.observed():
+            returned = function(given)
+    except Exception as error:
+        observer.fail(f"it raises {type(error).__name__} when traced")
+        raise UntracedError(str(observer.problem)) from error
+    if observer.problem is not None:
+        # The function has caught the error.
+        raise UntracedError(observer.problem)
+    if not _same_states(states, _generator_states()):
+        raise UntracedError("it draws random numbers itself")
+    if not isinstance(returned, Mapping):
+        raise UntracedError(f"it returns a {type(returned).__name__}")
+    results, kept, pictures = [], {}, []
+    made: set[tuple[tuple[int, ...], str]] = set()
+    steps: tuple[Any, ...] = ()
+    mode = ""
+    for name, column in returned.items():
+        if isinstance(column, list) and all(map(_is_same, column, traced)):
+            pictures.append(name)
+            continue
+        if (source := _kept_column(column, rows)) is not None:
+            kept[name] = source
+            continue
+        origins = [
+            observer.origin(value, row)
+            for value, row in zip(column, range(len(traced)), strict=True)
+        ]
+        made |= {(tuple(map(id, one.steps)), one.mode) for one in origins}
+        steps, mode = origins[0].steps, origins[0].mode
+        results.append(name)
+    if len(results) != 1:
+        raise UntracedError(f"it transforms {len(results)} columns")
+    if len(made) != 1:
+        raise UntracedError("it makes its transforms in each call, or has several")
+    return _Call(
+        *(steps, mode, tuple(results), kept, tuple(pictures)), observer.asks_mode
+    )
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def _kept_column(column: Any, rows: Mapping[str, Sequence[Any]]) -> str | None:
+    """Returns the column whose values are returned as they are; None: there is none."""
+    for name, values in rows.items():
+        if len(column) != len(values) or any(map(is_picture, values)):
+            continue
+        array = None if isinstance(column, list) else array_of(column)
+        if array is not None and array.ndim == 1 and array.dtype.kind in "iu":
+            column = array.tolist()
+        if _is_plain(column) and list(column) == list(values):
+            return name
+    return None
+
+
+def _is_plain(column: Any) -> bool:
+    """Whether a column is a list of numbers, texts and lists of them."""
+    if isinstance(column, list | tuple):
+        return all(map(_is_plain, column))
+    return column is None or isinstance(column, int | float | str | bytes)
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """The transforms that made a value, and the row of their image.
+
+    Attributes:
+        row: Number of the row.
+        mode: Mode of the image.
+        steps: The transforms.
+        value: The value that they really return.
+    """
+
+    row: int
+    mode: str
+    steps: tuple[Any, ...]
+    value: Any
+
+
+class _Observer:
+    """Observes the use of images in a call."""
+
+    def __init__(self) -> None:
+        self.asks_mode = False
+        self.problem: str | None = None
+        self._rng = np.random.default_rng(0)
+        self._images = 0
+        # Values that transforms returned, by identity, which is held.
+        self._origins: dict[int, tuple[Any, _Origin]] = {}
+        # Real results by identity of the transforms and shape of the image: the
+        # function is called with many equal images.
+        self._known: dict[Any, Any] = {}
+        self._converted: dict[tuple[int, str], tuple[Any, Any]] = {}
+
+    def fail(self, problem: str) -> UntracedError:
+        """Notes what a function does more; returns the error for it."""
+        self.problem = self.problem or problem
+        return UntracedError(problem)
+
+    def image(self, image: Any) -> Any:
+        """Returns an image whose use is observed."""
+        row, self._images = self._images, self._images + 1
+        return _TracedImage(self, _Origin(row, image.mode, (), image))
+
+    def convert(self, origin: _Origin, mode: str | None) -> Any:
+        """Returns an image in another mode."""
+        if mode not in ("RGB", "L"):
+            raise self.fail(f"it converts images to {mode}")
+        key = id(origin.value), mode
+        if key not in self._converted:
+            self._converted[key] = origin.value, origin.value.convert(mode)
+        image = self._converted[key][1]
+        return _TracedImage(self, _Origin(origin.row, mode, (), image))
+
+    def origin(self, value: Any, row: int) -> _Origin:
+        """Returns what made a returned value of a row."""
+        array = array_of(value)
+        for made, origin in self._origins.values():
+            if origin.row == row and origin.steps and array is not None:
+                other = array_of(made)
+                if other is not None and np.array_equal(array, other):
+                    if array.dtype == other.dtype:
+                        return origin
+        raise UntracedError("it changes values itself")
+
+    def call(
+        self, call: Callable[..., Any], step: Any, given: Any, *rest: Any, **options: Any
+    ) -> Any:
+        """Calls a transform or an image processor with what it is given."""
+        if isinstance(given, list | tuple) and given and self._origin_of(given[0]):
+            if len(given) > 1 and not _is_processor(step):
+                raise self.fail("it calls a transform with several values")
+            return self._process(call, step, list(given), rest, options)
+        origin = self._origin_of(given)
+        if origin is None:
+            return call(step, given, *rest, **options)
+        if _is_processor(step):
+            return self._process(call, step, [given], rest, options)
+        if rest or options:
+            raise self.fail(f"it calls {type(step).__name__} with further values")
+        return self._replaced(origin, step, lambda: call(step, origin.value))
+
+    def _process(
+        self,
+        call: Callable[..., Any],
+        step: Any,
+        images: list[Any],
+        rest: Sequence[Any],
+        options: Mapping[str, Any],
+    ) -> Any:
+        """Calls an image processor, whose results are replaced."""
+        if rest or any(name not in _NO_EFFECT for name in options):
+            raise self.fail(f"it calls {type(step).__name__} with further values")
+        origins = [self._origin_of(image) for image in images]
+        if not all(origins):
+            raise self.fail(f"it calls {type(step).__name__} with other values")
+        found = call(step, [one.value for one in origins if one], **options)
+        if list(found) != ["pixel_values"]:
+            raise self.fail(f"{type(step).__name__} returns {', '.join(found)}")
+        values = found["pixel_values"]
+        made = [
+            self._replaced(origin, step, lambda value=value: value, is_known=False)
+            for origin, value in zip(origins, values, strict=True)
+            if origin
+        ]
+        found["pixel_values"] = _stacked(made, values)
+        return found
+
+    def _origin_of(self, value: Any) -> _Origin | None:
+        if isinstance(value, _TracedImage):
+            return object.__getattribute__(value, "_origin")  # type: ignore[no-any-return]
+        found = self._origins.get(id(value))
+        return None if found is None else found[1]
+
+    def _replaced(
+        self,
+        origin: _Origin,
+        step: Any,
+        make: Callable[[], Any],
+        *,
+        is_known: bool = True,
+    ) -> Any:
+        """Returns a unique value in place of the result of a transform."""
+        steps = (*origin.steps, step)
+        key = (*map(id, steps), id(origin.value))
+        if key not in self._known or not is_known:
+            with _kept_generators():
+                self._known[key] = (origin.value, make())
+        result = self._known[key][1]
+        mode = origin.mode if origin.steps else getattr(origin.value, "mode", "")
+        found = _Origin(origin.row, mode, steps, result)
+        if is_picture(result):
+            return _TracedImage(self, found)
+        array = np.asarray(array_of(result))
+        if array.dtype.kind == "f":
+            values = self._rng.random(array.shape)
+        else:
+            values = self._rng.integers(0, 256, array.shape)
+        made: Any = values.astype(array.dtype)
+        if not isinstance(result, np.ndarray):
+            torch = sys.modules["torch"]
+            made = torch.from_numpy(np.ascontiguousarray(made))
+            made = made.as_subclass(type(result))
+        self._origins[id(made)] = made, found
+        return made
+
+    @contextlib.contextmanager
+    def observed(self) -> Iterator[None]:
+        """Observes the calls of transforms in its block."""
+        changed: list[tuple[type, Any]] = []
+        try:
+            for kind in _callable_classes():
+                original = vars(kind)["__call__"]
+                changed.append((kind, original))
+                setattr(kind, "__call__", self._caller(original))  # noqa: B010
+            yield
+        finally:
+            for kind, original in changed:
+                setattr(kind, "__call__", original)  # noqa: B010
+
+    def _caller(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(step: Any, *given: Any, **options: Any) -> Any:
+            name = type(step).__module__.partition(".")[0]
+            if _is_processor(step) and "images" in options:
+                given = (options.pop("images"), *given)
+            if given and (name in _LIBRARIES or _is_processor(step)):
+                return self.call(original, step, *given, **options)
+            return original(step, *given, **options)
+
+        return call
+
+
+def _stacked(made: list[Any], values: Any) -> Any:
+    """Returns unique values as one array, tensor or list, like the real ones."""
+    if isinstance(values, list):
+        return made
+    if isinstance(values, np.ndarray):
+        return np.stack(made)
+    return sys.modules["torch"].stack(made)
+
+
+def _is_processor(step: Any) -> bool:
+    """Whether an object is an image processor of transformers."""
+    return any(kind.__name__ == "BaseImageProcessor" for kind in type(step).__mro__)
+
+
+def _callable_classes() -> list[type]:
+    """Returns the classes whose method ``__call__`` transforms may have."""
+    found: dict[int, type] = {}
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        found[id(torch.nn.Module)] = torch.nn.Module
+    names = [name for name in sys.modules if _has_transforms(name)]
+    for name in names:
+        for kind in list(vars(sys.modules[name]).values()):
+            is_own = isinstance(kind, type) and _has_transforms(kind.__module__)
+            if is_own and "__call__" in vars(kind):
+                found[id(kind)] = kind
+    return list(found.values())
+
+
+def _has_transforms(name: str) -> bool:
+    """Whether a module may define transforms or image processors."""
+    return name.startswith(
+        ("torchvision.transforms", "timm.data", "transformers.image_processing")
+    )
+
+
+class _TracedImage:
+    """An image of Pillow whose use is observed.
+
+    Args:
+        observer: Observes it.
+        origin: The image, and the transforms that made it.
+    """
+
+    def __init__(self, observer: _Observer, origin: _Origin) -> None:
+        object.__setattr__(self, "_observer", observer)
+        object.__setattr__(self, "_origin", origin)
+
+    def __getattribute__(self, name: str) -> Any:
+        origin = object.__getattribute__(self, "_origin")
+        observer = object.__getattribute__(self, "_observer")
+        if name == "__class__":
+            # It counts as an image of Pillow.
+            return type(origin.value)
+        if name == "mode" and not origin.steps:
+            observer.asks_mode = True
+            return origin.value.mode
+        if name == "convert" and not origin.steps:
+            return lambda mode=None: observer.convert(origin, mode)
+        raise observer.fail(f"it uses {name} of images")
+
+
+def _generator_states() -> tuple[Any, ...]:
+    torch = sys.modules.get("torch")
+    drawn = () if torch is None else torch.get_rng_state().tolist()
+    return random.getstate(), np.random.get_state(), drawn
+
+
+def _same_states(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    numbers = np.array_equal(one[1][1], other[1][1]) and one[1][2:] == other[1][2:]
+    return bool(one[0] == other[0] and numbers and one[2] == other[2])
+
+
+@contextlib.contextmanager
+def _kept_generators() -> Iterator[None]:
+    """Restores the generators of Python, NumPy and PyTorch at the end of its block."""
+    torch = sys.modules.get("torch")
+    states = random.getstate(), np.random.get_state()
+    drawn = None if torch is None else torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        if torch is not None and drawn is not None:
+            torch.set_rng_state(drawn)

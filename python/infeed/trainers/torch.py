@@ -1,0 +1,549 @@
+"""infeed in PyTorch: the batches of every DataLoader whose samples infeed can make.
+
+The loader's sampler still chooses the samples, and its ``collate_fn`` still makes the
+batch, so that trainers which replace samplers, skip batches or mix images work as
+before.
+"""
+
+import itertools
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import DataLoader, default_collate, get_worker_info
+
+from infeed import sources
+from infeed.adopting.adopted_dataset import AdoptedDataset
+from infeed.adopting.datasets import read_dataset
+from infeed.adopting.record_draws import RecordDraws
+from infeed.adopting.samples import is_picture
+from infeed.errors import ConfigError, InfeedError
+from infeed.pipeline import Pipeline
+from infeed.torch import Loader, process_rank
+from infeed.trainers import Settings, settings_of
+from infeed.trainers.loader import FirstEpoch, kept_generators, report
+
+NAME = "torch"
+_TITLE = "PyTorch"
+_ORIGINAL = DataLoader.__iter__
+# Epochs of the engine are numbers of 32 bits.
+_EPOCHS = 1 << 32
+# Separates the random draws of ranks, which may have equal seeds.
+_RANK = 0x9E3779B9
+# Classes of batch samplers that have no end.
+_ENDLESS = ("_RepeatSampler",)
+# Share of the time of the report in which samples that are not shuffled are compared.
+_STILL_SHARE = 1 / 3
+
+Batches = Sequence[Sequence[int]]
+
+
+def install() -> None:
+    """Makes loops over DataLoaders take their batches from infeed."""
+    DataLoader.__iter__ = _begin_loop  # type: ignore[method-assign, assignment]
+
+
+def uninstall() -> None:
+    """Gives DataLoaders their own batches back."""
+    DataLoader.__iter__ = _ORIGINAL  # type: ignore[method-assign]
+    _samples_by_dataset.clear()
+
+
+class UnknownSamplesError(Exception):
+    """The batches of a loader stay with PyTorch; the text is the reason."""
+
+
+class EpochIterator:
+    """Iterator over the batches of an epoch.
+
+    Args:
+        batches: The batches.
+        steps: Their number.
+    """
+
+    def __init__(self, batches: Iterator[Any], steps: int) -> None:
+        self._batches, self._steps = batches, steps
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+    def __len__(self) -> int:
+        """Returns the number of all batches of the epoch."""
+        return self._steps
+
+
+@dataclass(frozen=True)
+class SampleOrder:
+    """The samples of an epoch.
+
+    Attributes:
+        numbers: Numbers of the samples in their order.
+        size: Samples of a batch; the last one may have fewer.
+    """
+
+    numbers: npt.NDArray[np.int64]
+    size: int
+
+
+class SampleRow(dict[str, Any]):
+    """A row of a batch as a dictionary, which reads other entries from the dataset.
+
+    Attributes:
+        read: Returns the dataset's own sample.
+    """
+
+    read: Callable[[], Mapping[str, Any]]
+
+    def __missing__(self, name: str) -> Any:
+        return self.read()[name]
+
+
+@dataclass
+class DatasetSamples:
+    """The samples of a dataset as infeed makes them.
+
+    Attributes:
+        dataset: Returns the dataset; None if it is freed.
+        records: Pipeline of single samples.
+        rows: Number of each sample's record.
+        example: A sample of the dataset, without images of Pillow.
+        columns: Name of the column for each part of a sample.
+        signature: Identity of what decides the samples.
+        first_epoch: Measures the first epoch.
+        idle: Open loaders without a running epoch, by positions and batch size.
+    """
+
+    dataset: Callable[[], Any]
+    records: Pipeline
+    rows: npt.NDArray[np.int64]
+    example: Any
+    columns: tuple[str, ...]
+    signature: tuple[Any, ...]
+    first_epoch: FirstEpoch
+    idle: dict[tuple[int, int], Loader] = field(default_factory=dict)
+
+    def row(self, columns: Sequence[Any], row: int, number: int) -> Any:
+        """Returns a row of a batch as the dataset's sample with this number."""
+        examples = _parts(self.example).values()
+        parts = [
+            _part(column[row], example)
+            for column, example in zip(columns, examples, strict=True)
+        ]
+        if isinstance(self.example, dict):
+            found = SampleRow(zip(self.example, parts, strict=True))
+            found.read = lambda: self.dataset()[number]
+            return found
+        return type(self.example)(parts)
+
+    def convert(
+        self, batch: Mapping[str, Any], numbers: npt.NDArray[np.int64], collate: Any
+    ) -> Any:
+        """Returns a batch of samples as the loader's ``collate_fn`` makes it."""
+        columns = [batch[name] for name in self.columns]
+        stack = _stack_of(collate)
+        if stack is None:
+            rows = enumerate(numbers.tolist())
+            return collate([self.row(columns, *row) for row in rows])
+        examples = _parts(self.example).values()
+        stacked = [
+            _stack(column, example)
+            for column, example in zip(columns, examples, strict=True)
+        ]
+        if isinstance(self.example, dict):
+            return dict(zip(self.example, stacked, strict=True))
+        return stack(stacked)
+
+    def open(self, positions: int, size: int, settings: Settings) -> Loader:
+        """Returns a loader for epochs of this many positions, an idle one if it can."""
+        idle = self.idle.pop((positions, size), None)
+        if idle is not None:
+            return idle
+        options = settings.options(settings.cache) | {"epoch_records": positions}
+        pipeline = self.records.batch(size)
+        return Loader(pipeline, rank=0, world_size=1, **options)
+
+    def give_back(self, positions: int, size: int, loader: Loader) -> None:
+        """Keeps a loader for the next epoch, and closes others without one."""
+        for other in self.idle.values():
+            other.close()
+        self.idle = {(positions, size): loader}
+
+
+# By identity of the dataset, until it is freed.
+_samples_by_dataset: dict[int, DatasetSamples | None] = {}
+_said: set[tuple[str, str]] = set()
+# Seed of the persistent workers of a loader, and its number of epochs.
+_persistent: weakref.WeakKeyDictionary[Any, tuple[int, int]] = (
+    weakref.WeakKeyDictionary()
+)
+_local = threading.local()
+
+
+def _begin_loop(loader: Any) -> Iterator[Any]:
+    """Begins an epoch of a DataLoader, as its method ``__iter__``."""
+    settings = settings_of(NAME)
+    is_inside = getattr(_local, "is_inside", False)
+    if settings is None or is_inside or get_worker_info() is not None:
+        return _ORIGINAL(loader)
+    # Reading the dataset may begin a loop over another loader.
+    _local.is_inside = True
+    try:
+        return _epoch(loader, settings)
+    except UnknownSamplesError as error:
+        _say_once(type(loader.dataset).__name__, str(error))
+    finally:
+        _local.is_inside = False
+    return _ORIGINAL(loader)
+
+
+def _epoch(loader: Any, settings: Settings) -> Iterator[Any]:
+    """Returns the batches of an epoch of a DataLoader.
+
+    Raises:
+        UnknownSamplesError: infeed cannot make them.
+    """
+    if isinstance(loader.dataset, torch.utils.data.IterableDataset):
+        raise UnknownSamplesError("it has no samples by number")
+    if loader.batch_sampler is None:
+        raise UnknownSamplesError("its loader has no batches (batch_size=None)")
+    samples = _samples_of(loader, settings)
+    restore = _keep_generators(loader)
+    seed = _worker_seed(loader)
+    steps = len(loader)
+    if loader.num_workers == 0:
+        # PyTorch asks for the order with the first batch.
+        return EpochIterator(_begin_late(loader, samples, seed, settings), steps)
+    try:
+        order = _order(loader, len(samples.rows))
+    except UnknownSamplesError:
+        # PyTorch draws the same numbers again.
+        restore()
+        raise
+    return EpochIterator(_deliver(loader, samples, order, seed, settings), steps)
+
+
+def _begin_late(
+    loader: Any, samples: DatasetSamples, seed: int, settings: Settings
+) -> Iterator[Any]:
+    """Yields the batches of an epoch whose order is unknown before its first batch."""
+    restore = _keep_generators(loader)
+    try:
+        order = _order(loader, len(samples.rows))
+    except UnknownSamplesError as error:
+        _say_once(type(loader.dataset).__name__, str(error))
+        restore()
+        own = _ORIGINAL(loader)
+        # The seed of its workers was drawn when the loop began.
+        restore()
+        yield from own
+        return
+    yield from _deliver(loader, samples, order, seed, settings)
+
+
+def _deliver(
+    loader: Any,
+    samples: DatasetSamples,
+    order: SampleOrder,
+    seed: int,
+    settings: Settings,
+) -> Iterator[Any]:
+    """Begins an epoch, and returns its batches."""
+    key = len(order.numbers), order.size
+    engine = samples.open(*key, settings)
+    budget = engine.loader.stats()["budget_bytes"]
+    samples.first_epoch.report(order.size, loader.num_workers, budget)
+    engine.begin_epoch(seed, samples.rows[order.numbers].tolist())
+    collate, taken = loader.collate_fn, itertools.count()
+    pins = loader.pin_memory and torch.accelerator.is_available()
+
+    def convert(batch: Mapping[str, Any]) -> Any:
+        begin = next(taken) * order.size
+        numbers = order.numbers[begin : begin + order.size]
+        found = samples.convert(batch, numbers, collate)
+        return torch.utils.data._utils.pin_memory.pin_memory(found) if pins else found
+
+    def run() -> Iterator[Any]:
+        try:
+            yield from samples.first_epoch.measure(engine, len(engine), convert)
+        finally:
+            samples.give_back(*key, engine)
+
+    return run()
+
+
+def _keep_generators(loader: Any) -> Callable[[], None]:
+    """Returns a function that restores the generators from which a loader draws."""
+    sampler = getattr(loader.sampler, "generator", None)
+    generators = [torch.default_generator]
+    generators += [
+        one for one in (loader.generator, sampler) if isinstance(one, torch.Generator)
+    ]
+    states = [one.get_state() for one in generators]
+
+    def restore() -> None:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+
+    return restore
+
+
+def _worker_seed(loader: Any) -> int:
+    """Draws the seed of an epoch's random numbers as PyTorch does for its workers.
+
+    PyTorch draws that of persistent workers once.
+    """
+    is_persistent = loader.persistent_workers and loader.num_workers > 0
+    epoch = 0
+    if is_persistent and loader in _persistent:
+        seed, epoch = _persistent[loader]
+    else:
+        drawn = torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        seed = int(drawn)
+    if is_persistent:
+        _persistent[loader] = seed, epoch + 1
+    rank, _ = process_rank()
+    return (seed + rank * _RANK + epoch) % _EPOCHS
+
+
+def _order(loader: Any, samples: int) -> SampleOrder:
+    """Returns the order of an epoch of a loader over this many samples."""
+    batches = _all_batches(loader)
+    return SampleOrder(_numbers_of(batches, samples), _size_of(batches))
+
+
+def _all_batches(loader: Any) -> Batches:
+    """Returns the numbers of the samples of each batch of an epoch."""
+    if type(loader.batch_sampler).__name__ in _ENDLESS:
+        raise UnknownSamplesError("its sampler has no end")
+    try:
+        steps = len(loader.batch_sampler)
+    except TypeError:
+        raise UnknownSamplesError("its sampler has no length") from None
+    batches = [list(one) for one in itertools.islice(loader.batch_sampler, steps + 1)]
+    if len(batches) != steps:
+        raise UnknownSamplesError(
+            f"its sampler has {steps} batches, and yields {len(batches)} or more"
+        )
+    if not batches:
+        raise UnknownSamplesError("an epoch has no batch")
+    return batches
+
+
+def _size_of(batches: Batches) -> int:
+    """Returns the batch size; only the last batch may be smaller."""
+    size = len(batches[0])
+    is_even = all(len(one) == size for one in batches[:-1])
+    if not is_even or not 0 < len(batches[-1]) <= size:
+        raise UnknownSamplesError("its batches differ in size")
+    return size
+
+
+def _numbers_of(batches: Batches, samples: int) -> npt.NDArray[np.int64]:
+    """Returns the numbers of all samples of an epoch in their order."""
+    try:
+        numbers = np.array([*itertools.chain.from_iterable(batches)])
+    except (TypeError, ValueError):
+        numbers = np.zeros((0, 0))
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise UnknownSamplesError("its sampler yields more than numbers of samples")
+    if numbers.min() < 0 or numbers.max() >= samples:
+        raise UnknownSamplesError("its sampler yields numbers without a sample")
+    return numbers.astype(np.int64)
+
+
+def _samples_of(loader: Any, settings: Settings) -> DatasetSamples:
+    """Returns the samples of a loader's dataset, which it reads and compares first.
+
+    Raises:
+        UnknownSamplesError: infeed cannot make them.
+    """
+    dataset = loader.dataset
+    signature = _signature(dataset)
+    found = _samples_by_dataset.get(id(dataset))
+    if found is not None and found.signature == signature:
+        return found
+    try:
+        with kept_generators():
+            read = _read(dataset)
+            samples = _describe(loader, read, signature)
+    except InfeedError as error:
+        raise UnknownSamplesError(str(error)) from error
+    if process_rank()[0] == 0:
+        gain = _report(loader, read, samples.records, settings)
+        samples.first_epoch = FirstEpoch(_TITLE, gain, _log)
+    _samples_by_dataset[id(dataset)] = samples
+    weakref.finalize(dataset, _samples_by_dataset.pop, id(dataset), None)
+    return samples
+
+
+def _read(dataset: Any) -> AdoptedDataset:
+    """Returns the pipeline of a dataset that infeed reads and transforms itself."""
+    read = read_dataset(dataset)
+    reason = next((one.reason for one in read.findings if one.became is None), None)
+    if reason is not None:
+        part = next(one.part for one in read.findings if one.became is None)
+        raise UnknownSamplesError(f"{part}: {reason}")
+    if isinstance(read.records.source, sources.Items):
+        raise UnknownSamplesError(read.findings[0].reason)
+    return read
+
+
+def _describe(
+    loader: Any, read: AdoptedDataset, signature: tuple[Any, ...]
+) -> DatasetSamples:
+    """Returns the samples of a loader, after comparing the layout of one of them."""
+    dataset = loader.dataset
+    chosen = np.arange(len(read.dataset)) if read.chosen is None else read.chosen
+    rows = chosen if read.order is None else read.order[chosen]
+    example = dataset[0]
+    if isinstance(example, dict) and _stack_of(loader.collate_fn) is None:
+        # A function of the program may leave them out.
+        example = {
+            name: part for name, part in example.items() if not is_picture(part)
+        }
+    try:
+        shapes = read.records.batch(1).shapes
+    except ConfigError:
+        shapes = {}
+    if not shapes or any(None in (of.shape or (None,))[1:] for of in shapes.values()):
+        raise UnknownSamplesError("its samples differ in size")
+    samples = DatasetSamples(
+        weakref.ref(dataset),
+        # The draws of transforms belong to a seed, and to the number of the epoch.
+        *(read.records.shuffle(seed=0), rows.astype(np.int64)),
+        *(example, _columns(example, shapes), signature),
+        FirstEpoch(_TITLE, None, _log),
+    )
+    with RecordDraws(read.records, len(read.dataset), [int(rows[0])]) as draws:
+        (found,) = draws.of(0)
+    columns = [torch.as_tensor(found[name])[None] for name in samples.columns]
+    theirs, ours = map(_layout, (example, samples.row(columns, 0, 0)))
+    if theirs != ours:
+        raise UnknownSamplesError(f"a sample is {theirs}, and from infeed {ours}")
+    return samples
+
+
+def _columns(example: Any, batch: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the name of the column for each part of a sample."""
+    if type(example) not in (tuple, list, dict):
+        raise UnknownSamplesError(f"its samples are a {type(example).__name__}")
+    if isinstance(example, dict):
+        if set(example) != set(batch):
+            raise UnknownSamplesError(
+                f"its samples have {', '.join(example)}, and infeed {', '.join(batch)}"
+            )
+        return tuple(example)
+    if len(example) != len(batch):
+        raise UnknownSamplesError(
+            f"its samples have {len(example)} parts, and infeed {', '.join(batch)}"
+        )
+    return tuple(batch)
+
+
+def _parts(sample: Any) -> dict[Any, Any]:
+    return sample if isinstance(sample, dict) else dict(enumerate(sample))
+
+
+def _part(value: torch.Tensor, example: Any) -> Any:
+    """Returns a value of a batch in the type of an example."""
+    if isinstance(example, np.ndarray):
+        return value.numpy()
+    if isinstance(example, torch.Tensor):
+        # An image of torchvision is a tensor of another class.
+        return value.as_subclass(type(example))
+    return type(example)(value.item())
+
+
+def _stack_of(collate: Any) -> Callable[[list[Any]], Any] | None:
+    """Returns the type of a batch for a function that only stacks; None for others."""
+    if str(getattr(collate, "__module__", "")).partition(".")[0] not in ("torch", "timm"):
+        return None
+    return _STACKS.get(collate.__name__)
+
+
+def _stack(column: torch.Tensor, example: Any) -> torch.Tensor:
+    """Returns a column in the type that PyTorch gives to stacked values."""
+    kinds = {int: torch.int64, float: torch.float64}
+    return column.to(kinds.get(type(example), column.dtype))
+
+
+def _layout(sample: Any) -> list[str]:
+    """Describes the parts of a sample: type, and shape of arrays."""
+    found = []
+    for part in _parts(sample).values():
+        text = type(part).__name__
+        if hasattr(part, "shape"):
+            text += f" {part.dtype} {tuple(part.shape)}"
+        found.append(text)
+    return found
+
+
+def _signature(dataset: Any) -> tuple[Any, ...]:
+    """Returns the identity of a dataset's attributes, and the text of its steps."""
+    attributes = getattr(dataset, "__dict__", {})
+    found: list[Any] = [type(dataset)]
+    for name, value in attributes.items():
+        found.append((name, id(value)))
+        if "transform" in name:
+            found.append(repr(value))
+    if (inner := attributes.get("dataset")) is not None:
+        found.append(_signature(inner))
+    return tuple(found)
+
+
+def _report(
+    loader: Any, read: AdoptedDataset, records: Pipeline, settings: Settings
+) -> Any:
+    """Prints what replaces a loader; returns the rates of both loaders, if measured."""
+    size = getattr(loader, "batch_size", None) or 1
+    is_shuffled = not isinstance(loader.sampler, torch.utils.data.SequentialSampler)
+    seconds = settings.proof_seconds * (1 if is_shuffled else _STILL_SHARE)
+    theirs = None
+    if is_shuffled:
+        options: dict[str, Any] = {"num_workers": loader.num_workers}
+        if loader.num_workers:
+            options["prefetch_factor"] = loader.prefetch_factor
+            options["multiprocessing_context"] = loader.multiprocessing_context
+        # Another loader, because a loop would change the state of the sampler.
+        theirs = DataLoader(
+            *(loader.dataset, size),
+            shuffle=True,
+            collate_fn=loader.collate_fn,
+            worker_init_fn=loader.worker_init_fn,
+            generator=torch.Generator(),
+            **options,
+        )
+    name = type(loader.dataset).__name__
+    return report(
+        *(read, theirs, records.batch(size)),
+        Settings(seconds, settings.memory, settings.cache),
+        *(_TITLE, _log, f"the batches of the DataLoader of {name}"),
+    )
+
+
+def _say_once(name: str, reason: str) -> None:
+    """Prints why the batches of a dataset stay with PyTorch."""
+    if (name, reason) not in _said:
+        _said.add((name, reason))
+        _log(f"infeed: the batches of {name} stay with {_TITLE}: {reason}")
+
+
+def _log(text: str) -> None:
+    """Prints a report on the standard error, where progress bars are."""
+    print(text, file=sys.stderr, flush=True)
+
+
+# Functions that stack the parts of samples, by name, and their type of a batch.
+_STACKS: dict[str, Callable[[list[Any]], Any]] = {
+    default_collate.__name__: list,
+    "fast_collate": tuple,
+}
