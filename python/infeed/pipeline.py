@@ -430,8 +430,7 @@ class Pipeline(RecordSelection, DeclaredFields):
             slots: Number of batches on the device at once, including the one in the
                 training loop, at least 2.
             epoch_records: Number of records of an epoch, which the program chooses with
-                `Loader.begin_epoch`, such as those of a sampler. None: the pipeline has
-                the order.
+                `Loader.begin_epoch`. None: the pipeline has the order.
 
         Raises:
             ConfigError: An option is unknown, arguments contradict each other, the
@@ -459,10 +458,8 @@ class Pipeline(RecordSelection, DeclaredFields):
                 expected = '"auto", an integer of at least 1, or feeders'
                 raise _check.error("open", "workers", expected, workers)
             workers = _check.integer("open", "workers", workers, low=1)
-        if max_bad is not None:
-            max_bad = _check.integer("open", "max_bad", max_bad)
-        if io_threads is not None:
-            io_threads = _check.integer("open", "io_threads", io_threads, low=1)
+        max_bad = _check.convert("open", "max_bad", max_bad, int | None)
+        io_threads = _check.convert("open", "io_threads", io_threads, int | None, 1)
         if timeline is not None:
             timeline = _check.number("open", "timeline", timeline, low=0)
         if stall is not None:
@@ -471,10 +468,7 @@ class Pipeline(RecordSelection, DeclaredFields):
         rank = _check.integer("open", "rank", rank)
         if rank >= world_size:
             raise _check.error("open", "rank", f"below world_size={world_size}", rank)
-        if epoch_records is not None:
-            epoch_records = _check.integer(
-                "open", "epoch_records", epoch_records, low=1
-            )
+        number = _check.convert("open", "epoch_records", epoch_records, int | None, 1)
         policies = ("stop", "substitute", "skip")
         if device is not None and not isinstance(device, str):
             raise _check.error("open", "device", 'a name such as "cuda:0"', device)
@@ -504,7 +498,7 @@ class Pipeline(RecordSelection, DeclaredFields):
             decode=_check.decoder("open", decode),
             slots=_check.integer("open", "slots", slots, low=2),
             feeders=feeding,
-            epoch_records=epoch_records,
+            epoch_records=number,
         )
         parts = 0 if devices is None else len(devices)
         if feeders is None or feeding is None:

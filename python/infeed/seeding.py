@@ -4,6 +4,7 @@ Such code draws from generators that its process shares, or from generators that
 objects hold. `seed_draws` seeds all of them before each call.
 """
 
+import contextlib
 import copy
 import functools
 import random
@@ -167,13 +168,9 @@ class HeldGenerators:
 
 def _seed_global(seeds: list[int], restores: bool) -> Iterator[Callable[[], None]]:
     """Seeds the generators that a process shares; yields what restores them."""
-    torch = sys.modules.get("torch")
-    shared = getattr(torch, "default_generator", None)
+    shared = getattr(sys.modules.get("torch"), "default_generator", None)
     if restores:
-        yield functools.partial(random.setstate, random.getstate())
-        yield functools.partial(np.random.set_state, np.random.get_state())
-        if shared is not None:
-            yield functools.partial(shared.set_state, shared.get_state())
+        yield from _global_restorers()
     random.seed(seeds[0])
     np.random.seed(seeds[1] >> 32)
     if shared is not None:
@@ -181,6 +178,34 @@ def _seed_global(seeds: list[int], restores: bool) -> Iterator[Callable[[], None
     # OpenCV has a generator for each thread.
     if opencv := getattr(sys.modules.get("cv2"), "setRNGSeed", None):
         opencv(seeds[1] & 0x7FFF_FFFF)
+
+
+def _global_restorers() -> Iterator[Callable[[], None]]:
+    """Yields functions that restore the generators that a process shares."""
+    yield functools.partial(random.setstate, random.getstate())
+    yield functools.partial(np.random.set_state, np.random.get_state())
+    shared = getattr(sys.modules.get("torch"), "default_generator", None)
+    if shared is not None:
+        yield functools.partial(shared.set_state, shared.get_state())
+
+
+@contextlib.contextmanager
+def restore_generators() -> Iterator[None]:
+    """Restores the generators of Python, NumPy and PyTorch at the end of its block."""
+    restorers = [*_global_restorers()]
+    try:
+        yield
+    finally:
+        for restore in restorers:
+            restore()
+
+
+def next_draws() -> tuple[float, ...]:
+    """Returns the next number of each of these generators, which do not advance."""
+    torch = sys.modules.get("torch")
+    with restore_generators():
+        drawn = random.random(), float(np.random.random())
+        return drawn if torch is None else (*drawn, float(torch.rand(())))
 
 
 def _seed_held(held: Any, seed: int) -> Iterator[Callable[[], None]]:

@@ -432,6 +432,6 @@ fn chosen_order(
             let problem = format!("the program chooses the records, so there are no {name}");
             Err(Error::config("epoch_records", problem))
         }
-        None => Ok(Order::chosen(len, source.len())),
+        None => Ok(Order::from_choices(len, source.len())),
     }
 }

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from infeed import _check
 from infeed.adopting.equivalence import Equivalence, compare
+from infeed.adopting.own_loops import own_loops
 from infeed.adopting.page import SLOWER, page
 from infeed.adopting.recognize import recognize
 from infeed.adopting.samples import Array
@@ -237,6 +238,11 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
     samples = _check.integer("adopt", "samples", samples)
     if seconds is not None:
         seconds = float(_check.number("adopt", "seconds", seconds, low=0))
+    with own_loops():
+        return _adopt(loader, samples, seconds)
+
+
+def _adopt(loader: Any, samples: int, seconds: float | None) -> Adoption:
     found = recognize(loader)
     equivalence = None
     if samples:

@@ -182,4 +182,3 @@ def _item_source(
     )
     text = f"sources.Items({code}, fields={{{entries}}})"
     return sources.Items(seed_draws(flat), fields=fields), text
-

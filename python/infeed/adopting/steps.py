@@ -1,6 +1,7 @@
 """Translates transforms of torchvision, timm and albumentations."""
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
@@ -8,6 +9,7 @@ from typing import Any, Literal
 from infeed import transforms
 from infeed.adopting.image_processors import UnknownStepError, processor_steps
 from infeed.adopting.prefetch_loader import BatchNormalize
+from infeed.adopting.traced_functions import UntracedError, trace_image
 from infeed.errors import ConfigError
 from infeed.transforms import Transform
 
@@ -111,8 +113,13 @@ def translate(
         is_joint: Whether the chain receives these fields together with the image.
     """
     steps = Steps(moved=moved, is_joint=is_joint)
-    for one in _flat(step):
+    queue = deque(_flat(step))
+    while queue:
+        one = queue.popleft()
         name = type(one).__name__
+        if not steps.rest and (traced := _traced_steps(one, steps)) is not None:
+            queue.extendleft(reversed(_flat(traced)))
+            continue
         if steps.rest:
             steps.rest.append(one)
             reason = f"it follows {type(steps.rest[0]).__name__}"
@@ -126,6 +133,22 @@ def translate(
         else:
             steps.findings.append(Finding(name, became))
     return steps
+
+
+def _traced_steps(step: Any, steps: Steps) -> list[Any] | None:
+    """Returns the steps that a function of the program calls with a Pillow image.
+
+    None if the step is a transform of a library, or does more.
+    """
+    is_lambda = type(step).__name__ == "Lambda"
+    is_known = type(step).__module__.partition(".")[0] in _LIBRARIES
+    takes_image = not (steps.is_tensor or steps.moved)
+    if not takes_image or (is_known and not is_lambda):
+        return None
+    try:
+        return [*trace_image(step.lambd if is_lambda else step)]
+    except (AttributeError, UntracedError):
+        return None
 
 
 def _flat(step: Any) -> list[Any]:

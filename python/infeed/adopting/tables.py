@@ -4,13 +4,11 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from infeed import _code, sources
 from infeed.adopting.adopted_dataset import AdoptedDataset, library_of, native_dataset
 from infeed.adopting.samples import is_picture
 from infeed.adopting.steps import Finding, translate
-from infeed.adopting.traced_functions import UntracedError, trace
+from infeed.adopting.traced_functions import UntracedError, trace_rows
 from infeed.pipeline import Pipeline
 
 # Rows with which a function is called, and values of other columns that are tried.
@@ -79,8 +77,11 @@ def _traced_table(dataset: Any, function: Any) -> AdoptedDataset:
     plain = dataset.with_format(None)
     if not len(plain):
         raise UntracedError("the table has no row")
-    found = trace(function, plain[:_ROWS], _values(plain))
+    found = trace_rows(function, plain[:_ROWS], _values(plain))
     steps = translate(list(found.steps))
+    if steps.rest:
+        step = next(one for one in steps.findings if one.became is None)
+        raise UntracedError(f"of {step.part}: {step.reason}")
     name, called = type(dataset).__name__, getattr(function, "__name__", "")
     fields = {found.result: found.image, **found.kept}
     source = table_source(plain, fields)
@@ -90,7 +91,7 @@ def _traced_table(dataset: Any, function: Any) -> AdoptedDataset:
     )
     code = f"table_source(dataset, {{{entries}}})"
     finding = Finding(name, code, f"{called or 'its function'} only calls transforms")
-    mode = {found.result: "gray"} if found.mode == "gray" else {}
+    mode: dict[str, Any] = {found.result: "gray"} if found.mode == "gray" else {}
     return native_dataset(
         TableColumns(dataset, tuple(fields)),
         source,
@@ -128,7 +129,7 @@ def table_source(dataset: Any, fields: Mapping[str, str]) -> sources.Source:
     table = dataset.with_format(None)
     library = importlib.import_module("datasets")
     values: dict[str, Any] = {}
-    kinds = {}
+    kinds: dict[str, Any] = {}
     for name, column in fields.items():
         feature = table.features[column]
         if isinstance(feature, library.Image):

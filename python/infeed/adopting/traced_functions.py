@@ -1,25 +1,29 @@
-"""Finds out which transforms the function of a table calls, and on which column.
+"""Finds out which transforms a function of the program calls.
 
-`datasets.Dataset.with_transform` calls a function of the program with rows. `trace`
-calls it with images whose use is observed, while the transforms of torchvision and
-timm and the image processors of transformers return unique values. A column that has
-these values is the result of these transforms. A function that does anything else to an
-image, or draws random numbers itself, is not traced.
+`trace_image` calls a function of an image, and `trace_rows` one of rows, such as that
+of `datasets.Dataset.with_transform`. They observe the use of the images, while the
+transforms of torchvision and timm and the image processors of transformers return
+unique values. A result that has these values was made by these transforms. A function
+that does anything else to an image, or draws random numbers itself, is not traced.
 """
 
 import contextlib
-import random
+import functools
+import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from infeed.adopting.samples import array_of, is_picture
+from infeed.seeding import next_draws, restore_generators
 
 # Values of other columns that a call has, beside one image.
 _VALUES = 32
+# Sides of the image with which a function of an image is called.
+_HEIGHT, _WIDTH = 240, 320
 # Modes of images that a function may ask for.
 _MODES = ("RGB", "L", "RGBA")
 # Packages whose transforms are observed.
@@ -53,7 +57,7 @@ class TracedFunction:
     pictures: tuple[str, ...]
 
 
-def trace(
+def trace_rows(
     function: Callable[[dict[str, Any]], Any],
     rows: Mapping[str, Sequence[Any]],
     values: Mapping[str, Sequence[Any]],
@@ -91,26 +95,62 @@ def trace(
         row = {name: column[:1] for name, column in rows.items()}
         calls += [row | {image: [first.convert(mode)]} for mode in _MODES]
     for call in calls:
-        if not found.is_like(_call(function, call, image)):
-            raise UntracedError("it treats rows in several ways")
+        found = found.narrow(_call(function, call, image))
     if found.mode not in ("RGB", "L"):
         raise UntracedError(f"its images have the mode {found.mode}")
     mode = "gray" if found.mode == "L" else "RGB"
     (result,) = found.results
-    return TracedFunction(
-        image, result, found.steps, mode, found.kept, found.pictures
-    )
+    kept = {name: _only(name, columns) for name, columns in found.kept.items()}
+    return TracedFunction(image, result, found.steps, mode, kept, found.pictures)
+
+
+def trace_image(function: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Returns the transforms that a function of an image calls, in their order.
+
+    Args:
+        function: The function, whose images are RGB.
+
+    Raises:
+        UntracedError: It does more than to call transforms.
+    """
+    library = importlib.import_module("PIL.Image")
+    rng = np.random.default_rng(1)
+    pixels = rng.integers(0, 256, (2, _HEIGHT, _WIDTH, 3), np.uint8)
+    found = []
+    for one in map(library.fromarray, pixels):
+        observer = _Observer()
+        made = _observe(observer, function, observer.image(one))
+        origin = observer.origin_of(made)
+        if origin is None or origin.mode != "RGB":
+            raise UntracedError("it changes values itself")
+        found.append(origin.steps)
+    if [*map(id, found[0])] != [*map(id, found[1])]:
+        raise UntracedError("it makes its transforms in each call, or has several")
+    return found[0]
+
+
+def _only(name: str, columns: frozenset[str]) -> str:
+    """Returns the column that is returned under a name.
+
+    Raises:
+        UntracedError: Several columns are equal.
+    """
+    if name in columns:
+        return name
+    if len(columns) != 1:
+        raise UntracedError(f"{name} is any of {', '.join(sorted(columns))}")
+    return next(iter(columns))
 
 
 @dataclass
 class _Call:
-    """What a call of a function did.
+    """Result of a call of a function.
 
     Attributes:
         steps: The transforms that made the result.
         mode: Mode of the images that they received.
         results: Columns with their result.
-        kept: Columns that are returned as they are, by name of the result.
+        kept: Columns with the returned values, by name of the result.
         pictures: Columns of images that are returned as they are.
         asks_mode: Whether the function asked for the mode of an image.
     """
@@ -118,17 +158,28 @@ class _Call:
     steps: tuple[Any, ...]
     mode: str
     results: tuple[str, ...]
-    kept: dict[str, str]
+    kept: Mapping[str, frozenset[str]]
     pictures: tuple[str, ...]
     asks_mode: bool
 
-    def is_like(self, other: "_Call") -> bool:
-        """Whether another call called the same objects."""
+    def narrow(self, other: "_Call") -> "_Call":
+        """Returns the call with the columns that another call returns too.
+
+        Raises:
+            UntracedError: The other call did something else.
+        """
         mine, others = list(map(id, self.steps)), list(map(id, other.steps))
-        return mine == others and (
-            (self.mode, self.results, self.kept, self.pictures)
-            == (other.mode, other.results, other.kept, other.pictures)
+        is_like = mine == others and (
+            (self.mode, self.results, self.kept.keys(), self.pictures)
+            == (other.mode, other.results, other.kept.keys(), other.pictures)
         )
+        kept = {
+            name: columns & other.kept.get(name, frozenset())
+            for name, columns in self.kept.items()
+        }
+        if not is_like or not all(kept.values()):
+            raise UntracedError("it treats rows in several ways")
+        return replace(self, kept=kept)
 
 
 def _call(
@@ -140,21 +191,11 @@ def _call(
     observer = _Observer()
     traced = [observer.image(one) for one in rows[image]]
     given = {name: list(column) for name, column in rows.items()} | {image: traced}
-    states = _generator_states()
-    try:
-        with observer.observed():
-            returned = function(given)
-    except Exception as error:
-        observer.fail(f"it raises {type(error).__name__} when traced")
-        raise UntracedError(str(observer.problem)) from error
-    if observer.problem is not None:
-        # The function has caught the error.
-        raise UntracedError(observer.problem)
-    if not _same_states(states, _generator_states()):
-        raise UntracedError("it draws random numbers itself")
+    returned = _observe(observer, function, given)
     if not isinstance(returned, Mapping):
         raise UntracedError(f"it returns a {type(returned).__name__}")
-    results, kept, pictures = [], {}, []
+    results, pictures = [], []
+    kept: dict[str, frozenset[str]] = {}
     made: set[tuple[tuple[int, ...], str]] = set()
     steps: tuple[Any, ...] = ()
     mode = ""
@@ -162,13 +203,12 @@ def _call(
         if isinstance(column, list) and all(map(_is_same, column, traced)):
             pictures.append(name)
             continue
-        if (source := _kept_column(column, rows)) is not None:
-            kept[name] = source
+        if not hasattr(column, "__len__") or len(column) != len(traced):
+            raise UntracedError(f"{name} has another number of rows")
+        if same := _same_columns(column, rows):
+            kept[name] = same
             continue
-        origins = [
-            observer.origin(value, row)
-            for value, row in zip(column, range(len(traced)), strict=True)
-        ]
+        origins = [observer.origin(value, row) for row, value in enumerate(column)]
         made |= {(tuple(map(id, one.steps)), one.mode) for one in origins}
         steps, mode = origins[0].steps, origins[0].mode
         results.append(name)
@@ -181,21 +221,41 @@ def _call(
     )
 
 
+def _observe(observer: "_Observer", function: Callable[[Any], Any], given: Any) -> Any:
+    """Returns the result of a function of observed images.
+
+    Raises:
+        UntracedError: It fails, does more to images, or draws random numbers.
+    """
+    before = next_draws()
+    try:
+        with observer.observe():
+            returned = function(given)
+    except Exception as error:
+        observer.fail(f"it raises {type(error).__name__} when traced")
+        raise UntracedError(str(observer.problem)) from error
+    if observer.problem is not None:
+        # The function has caught the error.
+        raise UntracedError(observer.problem)
+    if next_draws() != before:
+        raise UntracedError("it draws random numbers itself")
+    return returned
+
+
 def _is_same(one: Any, other: Any) -> bool:
     return one is other
 
 
-def _kept_column(column: Any, rows: Mapping[str, Sequence[Any]]) -> str | None:
-    """Returns the column whose values are returned as they are; None: there is none."""
-    for name, values in rows.items():
-        if len(column) != len(values) or any(map(is_picture, values)):
-            continue
-        array = None if isinstance(column, list) else array_of(column)
-        if array is not None and array.ndim == 1 and array.dtype.kind in "iu":
-            column = array.tolist()
-        if _is_plain(column) and list(column) == list(values):
-            return name
-    return None
+def _same_columns(column: Any, rows: Mapping[str, Sequence[Any]]) -> frozenset[str]:
+    """Returns the columns of rows that have the values of a returned one."""
+    array = None if isinstance(column, list) else array_of(column)
+    if array is not None and array.ndim == 1 and array.dtype.kind in "iu":
+        column = array.tolist()
+    if not _is_plain(column):
+        return frozenset()
+    return frozenset(
+        name for name, values in rows.items() if list(column) == list(values)
+    )
 
 
 def _is_plain(column: Any) -> bool:
@@ -247,9 +307,9 @@ class _Observer:
         row, self._images = self._images, self._images + 1
         return _TracedImage(self, _Origin(row, image.mode, (), image))
 
-    def convert(self, origin: _Origin, mode: str | None) -> Any:
+    def convert(self, origin: _Origin, mode: str = "") -> Any:
         """Returns an image in another mode."""
-        if mode not in ("RGB", "L"):
+        if mode not in ("RGB", origin.value.mode):
             raise self.fail(f"it converts images to {mode}")
         key = id(origin.value), mode
         if key not in self._converted:
@@ -262,28 +322,37 @@ class _Observer:
         array = array_of(value)
         for made, origin in self._origins.values():
             if origin.row == row and origin.steps and array is not None:
-                other = array_of(made)
-                if other is not None and np.array_equal(array, other):
-                    if array.dtype == other.dtype:
-                        return origin
+                other = np.asarray(array_of(made))
+                is_same = array.dtype == other.dtype and np.array_equal(array, other)
+                if is_same:
+                    return origin
         raise UntracedError("it changes values itself")
 
     def call(
-        self, call: Callable[..., Any], step: Any, given: Any, *rest: Any, **options: Any
+        self,
+        call: Callable[..., Any],
+        step: Any,
+        given: Any,
+        *rest: Any,
+        **options: Any,
     ) -> Any:
         """Calls a transform or an image processor with what it is given."""
-        if isinstance(given, list | tuple) and given and self._origin_of(given[0]):
+        if isinstance(given, list | tuple) and given and self.origin_of(given[0]):
             if len(given) > 1 and not _is_processor(step):
                 raise self.fail("it calls a transform with several values")
             return self._process(call, step, list(given), rest, options)
-        origin = self._origin_of(given)
+        origin = self.origin_of(given)
         if origin is None:
             return call(step, given, *rest, **options)
         if _is_processor(step):
             return self._process(call, step, [given], rest, options)
         if rest or options:
             raise self.fail(f"it calls {type(step).__name__} with further values")
-        return self._replaced(origin, step, lambda: call(step, origin.value))
+        key = (*map(id, origin.steps), id(step), id(origin.value))
+        if key not in self._known:
+            with restore_generators():
+                self._known[key] = origin.value, call(step, origin.value)
+        return self._substitute(origin, step, self._known[key][1])
 
     def _process(
         self,
@@ -296,7 +365,7 @@ class _Observer:
         """Calls an image processor, whose results are replaced."""
         if rest or any(name not in _NO_EFFECT for name in options):
             raise self.fail(f"it calls {type(step).__name__} with further values")
-        origins = [self._origin_of(image) for image in images]
+        origins = [self.origin_of(image) for image in images]
         if not all(origins):
             raise self.fail(f"it calls {type(step).__name__} with other values")
         found = call(step, [one.value for one in origins if one], **options)
@@ -304,43 +373,31 @@ class _Observer:
             raise self.fail(f"{type(step).__name__} returns {', '.join(found)}")
         values = found["pixel_values"]
         made = [
-            self._replaced(origin, step, lambda value=value: value, is_known=False)
+            self._substitute(origin, step, value)
             for origin, value in zip(origins, values, strict=True)
             if origin
         ]
-        found["pixel_values"] = _stacked(made, values)
+        found["pixel_values"] = _stack_like(made, values)
         return found
 
-    def _origin_of(self, value: Any) -> _Origin | None:
+    def origin_of(self, value: Any) -> _Origin | None:
+        """Returns the origin of an image or of a substitute; None for other values."""
         if isinstance(value, _TracedImage):
-            return object.__getattribute__(value, "_origin")  # type: ignore[no-any-return]
+            origin: _Origin = object.__getattribute__(value, "_origin")
+            return origin
         found = self._origins.get(id(value))
         return None if found is None else found[1]
 
-    def _replaced(
-        self,
-        origin: _Origin,
-        step: Any,
-        make: Callable[[], Any],
-        *,
-        is_known: bool = True,
-    ) -> Any:
+    def _substitute(self, origin: _Origin, step: Any, result: Any) -> Any:
         """Returns a unique value in place of the result of a transform."""
         steps = (*origin.steps, step)
-        key = (*map(id, steps), id(origin.value))
-        if key not in self._known or not is_known:
-            with _kept_generators():
-                self._known[key] = (origin.value, make())
-        result = self._known[key][1]
         mode = origin.mode if origin.steps else getattr(origin.value, "mode", "")
         found = _Origin(origin.row, mode, steps, result)
         if is_picture(result):
             return _TracedImage(self, found)
         array = np.asarray(array_of(result))
-        if array.dtype.kind == "f":
-            values = self._rng.random(array.shape)
-        else:
-            values = self._rng.integers(0, 256, array.shape)
+        is_float = array.dtype.kind == "f"
+        values = self._rng.random(array.shape) * (1 if is_float else 256)
         made: Any = values.astype(array.dtype)
         if not isinstance(result, np.ndarray):
             torch = sys.modules["torch"]
@@ -350,7 +407,7 @@ class _Observer:
         return made
 
     @contextlib.contextmanager
-    def observed(self) -> Iterator[None]:
+    def observe(self) -> Iterator[None]:
         """Observes the calls of transforms in its block."""
         changed: list[tuple[type, Any]] = []
         try:
@@ -375,7 +432,7 @@ class _Observer:
         return call
 
 
-def _stacked(made: list[Any], values: Any) -> Any:
+def _stack_like(made: list[Any], values: Any) -> Any:
     """Returns unique values as one array, tensor or list, like the real ones."""
     if isinstance(values, list):
         return made
@@ -433,31 +490,5 @@ class _TracedImage:
             observer.asks_mode = True
             return origin.value.mode
         if name == "convert" and not origin.steps:
-            return lambda mode=None: observer.convert(origin, mode)
+            return functools.partial(observer.convert, origin)
         raise observer.fail(f"it uses {name} of images")
-
-
-def _generator_states() -> tuple[Any, ...]:
-    torch = sys.modules.get("torch")
-    drawn = () if torch is None else torch.get_rng_state().tolist()
-    return random.getstate(), np.random.get_state(), drawn
-
-
-def _same_states(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    numbers = np.array_equal(one[1][1], other[1][1]) and one[1][2:] == other[1][2:]
-    return bool(one[0] == other[0] and numbers and one[2] == other[2])
-
-
-@contextlib.contextmanager
-def _kept_generators() -> Iterator[None]:
-    """Restores the generators of Python, NumPy and PyTorch at the end of its block."""
-    torch = sys.modules.get("torch")
-    states = random.getstate(), np.random.get_state()
-    drawn = None if torch is None else torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        if torch is not None and drawn is not None:
-            torch.set_rng_state(drawn)

@@ -9,8 +9,9 @@ import numpy as np
 from infeed import sources
 from infeed import transforms as T
 from infeed.adopting.adopted_dataset import AdoptedDataset, library_of
+from infeed.adopting.image_processors import UnknownStepError
 from infeed.adopting.samples import Array, ragged
-from infeed.adopting.steps import Finding, UnknownStepError
+from infeed.adopting.steps import Finding
 from infeed.pipeline import Pipeline
 from infeed.transforms import Transform
 

@@ -238,11 +238,15 @@ class Items(_Object):
 
     def _make(self) -> _core.PythonSource:
         fields = _fields_json(self.fields)
-        found = _hugging_face(self.dataset)
-        if found is not None and _holds_images(found[0]):
+        if (found := self._table()) is not None:
             return _core.table(found[0], self.name, fields, found[1])
         settings = (self.name, fields, self._identity(), self.threads)
         return _core.items(self.dataset, *settings, item_by_key(self.dataset))
+
+    def _table(self) -> tuple[Any, Any] | None:
+        """Returns a table that is read without Python, and the numbers of its rows."""
+        found = _hugging_face(self.dataset)
+        return found if found is not None and _holds_images(found[0]) else None
 
     def _identity(self) -> str | None:
         """Returns class and version of items that never change."""

@@ -1,22 +1,18 @@
 """Loaders of trainers: batches of an epoch, waiting, and the report before it."""
 
-import contextlib
 import dataclasses
 import importlib
-import random
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-
-import numpy as np
-import torch
 
 from infeed._core import __version__
 from infeed.adopting.adopted_dataset import AdoptedDataset
 from infeed.adopting.adoption import Gain, measure_gain
 from infeed.adopting.equivalence import compare
 from infeed.pipeline import Pipeline
+from infeed.seeding import restore_generators
 from infeed.trainers import Settings
 
 # Samples that are compared.
@@ -217,13 +213,14 @@ def report(
     if scope is None:
         scope = f"the batches of this training. Validation stays with {trainer}"
     lines = [
-        f"infeed {__version__} makes {scope}. INFEED_TRAINERS=off gives its loader back."
+        f"infeed {__version__} makes {scope}. INFEED_TRAINERS=off gives its loader "
+        "back."
     ]
     lines += [f"  {of.part:<{width}}  {of.became}" for of in found.findings]
     log("\n".join(lines))
     if not settings.proof_seconds:
         return None
-    with kept_generators():
+    with restore_generators():
         proof = compare(
             found.dataset,
             found.records,
@@ -242,15 +239,3 @@ def report(
         gain = measure_gain(loader, pipeline, turn_s)
         log("  gain: " + (str(gain) if gain else "not measured"))
         return gain
-
-
-@contextlib.contextmanager
-def kept_generators() -> Iterator[None]:
-    """Restores the generators of Python, NumPy and PyTorch at the end of its block."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])

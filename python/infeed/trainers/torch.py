@@ -5,9 +5,9 @@ batch, so that trainers which replace samplers, skip batches or mix images work 
 before.
 """
 
+import importlib
 import itertools
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,15 +19,17 @@ import torch
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from infeed import sources
+from infeed._options import Column
 from infeed.adopting.adopted_dataset import AdoptedDataset
 from infeed.adopting.datasets import read_dataset
+from infeed.adopting.own_loops import is_own, own_loops
 from infeed.adopting.record_draws import RecordDraws
 from infeed.adopting.samples import is_picture
 from infeed.errors import ConfigError, InfeedError
 from infeed.pipeline import Pipeline
-from infeed.torch import Loader, process_rank
+from infeed.seeding import restore_generators
 from infeed.trainers import Settings, settings_of
-from infeed.trainers.loader import FirstEpoch, kept_generators, report
+from infeed.trainers.loader import FirstEpoch, report
 
 NAME = "torch"
 _TITLE = "PyTorch"
@@ -46,12 +48,12 @@ Batches = Sequence[Sequence[int]]
 
 def install() -> None:
     """Makes loops over DataLoaders take their batches from infeed."""
-    DataLoader.__iter__ = _begin_loop  # type: ignore[method-assign, assignment]
+    DataLoader.__iter__ = _begin_loop
 
 
 def uninstall() -> None:
     """Gives DataLoaders their own batches back."""
-    DataLoader.__iter__ = _ORIGINAL  # type: ignore[method-assign]
+    DataLoader.__iter__ = _ORIGINAL
     _samples_by_dataset.clear()
 
 
@@ -82,7 +84,7 @@ class EpochIterator:
 
 
 @dataclass(frozen=True)
-class SampleOrder:
+class EpochOrder:
     """The samples of an epoch.
 
     Attributes:
@@ -129,7 +131,7 @@ class DatasetSamples:
     columns: tuple[str, ...]
     signature: tuple[Any, ...]
     first_epoch: FirstEpoch
-    idle: dict[tuple[int, int], Loader] = field(default_factory=dict)
+    idle: dict[tuple[int, int], Any] = field(default_factory=dict)
 
     def row(self, columns: Sequence[Any], row: int, number: int) -> Any:
         """Returns a row of a batch as the dataset's sample with this number."""
@@ -162,16 +164,16 @@ class DatasetSamples:
             return dict(zip(self.example, stacked, strict=True))
         return stack(stacked)
 
-    def open(self, positions: int, size: int, settings: Settings) -> Loader:
+    def open(self, positions: int, size: int, settings: Settings) -> Any:
         """Returns a loader for epochs of this many positions, an idle one if it can."""
         idle = self.idle.pop((positions, size), None)
         if idle is not None:
             return idle
         options = settings.options(settings.cache) | {"epoch_records": positions}
         pipeline = self.records.batch(size)
-        return Loader(pipeline, rank=0, world_size=1, **options)
+        return _adapter().Loader(pipeline, rank=0, world_size=1, **options)
 
-    def give_back(self, positions: int, size: int, loader: Loader) -> None:
+    def give_back(self, positions: int, size: int, loader: Any) -> None:
         """Keeps a loader for the next epoch, and closes others without one."""
         for other in self.idle.values():
             other.close()
@@ -180,29 +182,31 @@ class DatasetSamples:
 
 # By identity of the dataset, until it is freed.
 _samples_by_dataset: dict[int, DatasetSamples | None] = {}
-_said: set[tuple[str, str]] = set()
+_reported: set[tuple[str, str]] = set()
 # Seed of the persistent workers of a loader, and its number of epochs.
 _persistent: weakref.WeakKeyDictionary[Any, tuple[int, int]] = (
     weakref.WeakKeyDictionary()
 )
-_local = threading.local()
 
 
 def _begin_loop(loader: Any) -> Iterator[Any]:
     """Begins an epoch of a DataLoader, as its method ``__iter__``."""
     settings = settings_of(NAME)
-    is_inside = getattr(_local, "is_inside", False)
-    if settings is None or is_inside or get_worker_info() is not None:
-        return _ORIGINAL(loader)
+    if settings is None or is_own() or get_worker_info() is not None:
+        return _own_epoch(loader)
     # Reading the dataset may begin a loop over another loader.
-    _local.is_inside = True
-    try:
-        return _epoch(loader, settings)
-    except UnknownSamplesError as error:
-        _say_once(type(loader.dataset).__name__, str(error))
-    finally:
-        _local.is_inside = False
-    return _ORIGINAL(loader)
+    with own_loops():
+        try:
+            return _epoch(loader, settings)
+        except UnknownSamplesError as error:
+            _say_once(type(loader.dataset).__name__, str(error))
+    return _own_epoch(loader)
+
+
+def _own_epoch(loader: Any) -> Iterator[Any]:
+    """Returns PyTorch's own iterator over an epoch."""
+    own: Iterator[Any] = _ORIGINAL(loader)
+    return own
 
 
 def _epoch(loader: Any, settings: Settings) -> Iterator[Any]:
@@ -241,7 +245,7 @@ def _begin_late(
     except UnknownSamplesError as error:
         _say_once(type(loader.dataset).__name__, str(error))
         restore()
-        own = _ORIGINAL(loader)
+        own = _own_epoch(loader)
         # The seed of its workers was drawn when the loop began.
         restore()
         yield from own
@@ -252,7 +256,7 @@ def _begin_late(
 def _deliver(
     loader: Any,
     samples: DatasetSamples,
-    order: SampleOrder,
+    order: EpochOrder,
     seed: int,
     settings: Settings,
 ) -> Iterator[Any]:
@@ -310,14 +314,15 @@ def _worker_seed(loader: Any) -> int:
         seed = int(drawn)
     if is_persistent:
         _persistent[loader] = seed, epoch + 1
-    rank, _ = process_rank()
-    return (seed + rank * _RANK + epoch) % _EPOCHS
+    rank, _ = _adapter().process_rank()
+    number: int = (seed + rank * _RANK + epoch) % _EPOCHS
+    return number
 
 
-def _order(loader: Any, samples: int) -> SampleOrder:
+def _order(loader: Any, samples: int) -> EpochOrder:
     """Returns the order of an epoch of a loader over this many samples."""
     batches = _all_batches(loader)
-    return SampleOrder(_numbers_of(batches, samples), _size_of(batches))
+    return EpochOrder(_numbers_of(batches, samples), _size_of(batches))
 
 
 def _all_batches(loader: Any) -> Batches:
@@ -372,12 +377,12 @@ def _samples_of(loader: Any, settings: Settings) -> DatasetSamples:
     if found is not None and found.signature == signature:
         return found
     try:
-        with kept_generators():
+        with restore_generators():
             read = _read(dataset)
             samples = _describe(loader, read, signature)
     except InfeedError as error:
         raise UnknownSamplesError(str(error)) from error
-    if process_rank()[0] == 0:
+    if _adapter().process_rank()[0] == 0:
         gain = _report(loader, read, samples.records, settings)
         samples.first_epoch = FirstEpoch(_TITLE, gain, _log)
     _samples_by_dataset[id(dataset)] = samples
@@ -392,8 +397,11 @@ def _read(dataset: Any) -> AdoptedDataset:
     if reason is not None:
         part = next(one.part for one in read.findings if one.became is None)
         raise UnknownSamplesError(f"{part}: {reason}")
-    if isinstance(read.records.source, sources.Items):
-        raise UnknownSamplesError(read.findings[0].reason)
+    source = read.records.source
+    if isinstance(source, sources.Items) and source._table() is None:
+        raise UnknownSamplesError(
+            f"{read.findings[0].part}: its own code reads each sample"
+        )
     return read
 
 
@@ -407,14 +415,12 @@ def _describe(
     example = dataset[0]
     if isinstance(example, dict) and _stack_of(loader.collate_fn) is None:
         # A function of the program may leave them out.
-        example = {
-            name: part for name, part in example.items() if not is_picture(part)
-        }
+        example = {name: part for name, part in example.items() if not is_picture(part)}
     try:
         shapes = read.records.batch(1).shapes
     except ConfigError:
         shapes = {}
-    if not shapes or any(None in (of.shape or (None,))[1:] for of in shapes.values()):
+    if not shapes or not all(map(_has_size, shapes.values())):
         raise UnknownSamplesError("its samples differ in size")
     samples = DatasetSamples(
         weakref.ref(dataset),
@@ -425,7 +431,11 @@ def _describe(
     )
     with RecordDraws(read.records, len(read.dataset), [int(rows[0])]) as draws:
         (found,) = draws.of(0)
-    columns = [torch.as_tensor(found[name])[None] for name in samples.columns]
+    # Texts are no arrays.
+    columns = [
+        torch.as_tensor(found[name])[None] if name in found else [part]
+        for name, part in zip(samples.columns, _parts(example).values(), strict=True)
+    ]
     theirs, ours = map(_layout, (example, samples.row(columns, 0, 0)))
     if theirs != ours:
         raise UnknownSamplesError(f"a sample is {theirs}, and from infeed {ours}")
@@ -453,8 +463,15 @@ def _parts(sample: Any) -> dict[Any, Any]:
     return sample if isinstance(sample, dict) else dict(enumerate(sample))
 
 
-def _part(value: torch.Tensor, example: Any) -> Any:
+def _has_size(column: Column) -> bool:
+    """Whether all rows of a column are arrays of one shape, or texts."""
+    return column.kind == "text" or None not in (column.shape or (1, None))[1:]
+
+
+def _part(value: Any, example: Any) -> Any:
     """Returns a value of a batch in the type of an example."""
+    if isinstance(example, str):
+        return value
     if isinstance(example, np.ndarray):
         return value.numpy()
     if isinstance(example, torch.Tensor):
@@ -465,13 +482,18 @@ def _part(value: torch.Tensor, example: Any) -> Any:
 
 def _stack_of(collate: Any) -> Callable[[list[Any]], Any] | None:
     """Returns the type of a batch for a function that only stacks; None for others."""
-    if str(getattr(collate, "__module__", "")).partition(".")[0] not in ("torch", "timm"):
+    if str(getattr(collate, "__module__", "")).partition(".")[0] not in (
+        "torch",
+        "timm",
+    ):
         return None
     return _STACKS.get(collate.__name__)
 
 
-def _stack(column: torch.Tensor, example: Any) -> torch.Tensor:
+def _stack(column: Any, example: Any) -> Any:
     """Returns a column in the type that PyTorch gives to stacked values."""
+    if isinstance(example, str):
+        return column
     kinds = {int: torch.int64, float: torch.float64}
     return column.to(kinds.get(type(example), column.dtype))
 
@@ -532,9 +554,14 @@ def _report(
 
 def _say_once(name: str, reason: str) -> None:
     """Prints why the batches of a dataset stay with PyTorch."""
-    if (name, reason) not in _said:
-        _said.add((name, reason))
+    if (name, reason) not in _reported:
+        _reported.add((name, reason))
         _log(f"infeed: the batches of {name} stay with {_TITLE}: {reason}")
+
+
+def _adapter() -> Any:
+    """Returns infeed's module for PyTorch."""
+    return importlib.import_module("infeed.torch")
 
 
 def _log(text: str) -> None:

@@ -9,6 +9,7 @@ from PIL import Image
 from requirements import framework_test, import_or_skip
 
 import infeed
+from infeed.watching.check import WatchedLoops
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch = import_or_skip("torch")
@@ -207,7 +208,7 @@ def test_ranks_with_equal_seeds_draw_other_numbers(
     for rank in range(2):
         torch.manual_seed(1)
         where = (rank, 2)
-        monkeypatch.setattr("infeed.trainers.torch.process_rank", lambda at=where: at)
+        monkeypatch.setattr("infeed.torch.process_rank", lambda at=where: at)
         found.append(next(iter(loader_of(dataset_of(RANDOM))))[0])
 
     assert not torch.equal(*found)
@@ -283,7 +284,7 @@ REASONS = {
 def test_other_loaders_stay_with_pytorch_and_are_named_once(
     dataset_of, capsys, name, monkeypatch
 ):
-    monkeypatch.setattr("infeed.trainers.torch._said", set())
+    monkeypatch.setattr("infeed.trainers.torch._reported", set())
     make, reason = REASONS[name]
 
     def sums():
@@ -376,6 +377,28 @@ def test_the_report_has_proof_gain_and_the_time_of_a_step(
     assert printed.count("gain: ") == 1, "only shuffled loaders are measured"
     assert "a step of the first epoch took" in printed
     assert "T.RandomResizedCrop(32)" in printed
+
+
+def test_adopt_measures_the_loader_of_pytorch(with_infeed, dataset_of, capsys):
+    adopted = infeed.adopt(loader_of(dataset_of()), samples=0, seconds=0.01)
+
+    assert adopted.gain is not None
+    assert "makes the batches" not in capsys.readouterr().err
+
+
+def test_a_check_of_waiting_counts_the_batches(dataset_of):
+    loops = WatchedLoops(100)
+    with loops.of_all_loaders():
+        infeed.install("torch", proof_seconds=0)
+        try:
+            loader = loader_of(dataset_of(), batch_size=2)
+            epochs(loader, 2)
+        finally:
+            infeed.uninstall()
+        watched = loops.longest()
+
+    assert watched is not None
+    assert watched._batches == 30
 
 
 def test_loaders_in_lightning(both, dataset_of, tmp_path):
@@ -525,7 +548,7 @@ def test_loaders_of_timm(both, classification, name):
     assert_same(theirs, ours)
 
 
-def test_what_infeed_does_not_have_of_timm_is_named(both, classification):
+def test_steps_of_timm_without_a_transform_of_infeed_are_named(both, classification):
     timm = import_or_skip("timm.data")
 
     def call():

@@ -289,13 +289,13 @@ impl Order {
 
     /// Creates an order of `len` positions whose records [`Order::choose`] sets for each epoch, of
     /// a source of `records`.
-    pub fn chosen(len: u64, records: u64) -> Order {
+    pub fn from_choices(len: u64, records: u64) -> Order {
         let mut order = Order::new(len, None);
         order.how = OrderKind::Chosen(records);
         order
     }
 
-    /// Sets the records of an epoch of an order that was created with [`Order::chosen`]. Those of
+    /// Sets the records of an epoch of an order that was created with [`Order::from_choices`]. Those of
     /// all other epochs are dropped.
     ///
     /// # Errors
@@ -543,7 +543,7 @@ mod tests {
 
     #[test]
     fn chosen_records_come_in_their_epoch_only() {
-        let order = Order::chosen(3, 5);
+        let order = Order::from_choices(3, 5);
         let choose = |epoch, chosen: &[u64]| order.choose(epoch, chosen.into());
 
         choose(7, &[4, 0, 4]).expect("three of five records");
