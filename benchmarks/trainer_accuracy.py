@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains a detector of Ultralytics with its own loader and with `infeed.install`.
 
-    python benchmarks/trainer_accuracy.py --seeds 5 --epochs 4
+    python benchmarks/trainer_accuracy.py --seeds 8 --epochs 8
 
 The network is the smallest one of YOLO11 with half of its channels, trained from random
 weights on the processors, with all default augmentation. Images are the scenes of
@@ -31,8 +31,8 @@ def main() -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=2400, help="scenes to train on")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--size", type=int, default=96, help="side of an image in px")
     options = parser.parse_args()

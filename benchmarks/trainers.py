@@ -2,19 +2,22 @@
 
     python benchmarks/trainers.py TRAINER PHOTOS [--size 640] [--images 1200]
 
-Runs in an environment with the trainer, such as `.venv-trainers/ultralytics`. PHOTOS is
-a folder of JPEGs; copies of them get one to six random boxes each. Both loaders run in
-turn, without a model. Rates are images per second after the first batch of an epoch.
-The size is that of the model: RF-DETR makes larger images, which its model shrinks to a
-random size.
+Runs in an environment with the trainer, such as `.venv-trainers/ultralytics`; for
+torchvision, timm and transformers in `.venv-frameworks`. PHOTOS is a folder of JPEGs;
+copies of them get one to six random boxes each, or lie in three folders of classes.
+Both loaders run in turn, without a model. Rates are images per second after the first
+batch of an epoch. The size is that of the model: RF-DETR makes larger images, which its
+model shrinks to a random size.
 """
 
 import argparse
+import importlib
 import json
 import os
 import random
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -27,7 +30,8 @@ from PIL import Image
 
 import infeed
 
-BATCH = 16
+# Images of a batch, for detectors and for classifiers.
+BATCH, CLASSIFIED = 16, 64
 WORKERS = os.cpu_count() or 1
 
 
@@ -122,7 +126,95 @@ def make_rfdetr(data: Path, size: int, cache: str | bool) -> tuple[Any, Any]:
     return loader, end
 
 
-MAKERS = {"rfdetr": make_rfdetr, "ultralytics": make_ultralytics}
+def write_classes(photos: Path, folder: Path, images: int) -> Path:
+    """Copies photographs into three folders of classes; returns their folder."""
+    files = sorted(
+        path for path in photos.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg")
+    )
+    for number in range(images):
+        path = folder / f"class{number % 3}" / f"{number:05}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(files[number % len(files)], path)
+    return folder
+
+
+def make_torchvision(data: Path, size: int, cache: str | bool) -> tuple[Any, Any]:
+    """Returns the loader of torchvision's reference for classification."""
+    from torchvision import datasets
+    from torchvision.transforms import v2
+
+    infeed.install("torch", proof_seconds=0, cache="auto" if cache else None)
+    steps = [v2.RandomResizedCrop(size), v2.RandomHorizontalFlip(), v2.PILToTensor()]
+    steps += [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+    dataset = datasets.ImageFolder(str(data), v2.Compose(steps))
+    return plain_loader(dataset), lambda: None
+
+
+def make_timm(data: Path, size: int, cache: str | bool) -> tuple[Any, Any]:
+    """Returns the loader of timm's training script with its defaults."""
+    import timm.data
+
+    infeed.install("torch", proof_seconds=0, cache="auto" if cache else None)
+    dataset = timm.data.create_dataset("", root=str(data))
+    loader = timm.data.create_loader(
+        *(dataset, size, CLASSIFIED),
+        is_training=True,
+        interpolation="random",
+        num_workers=WORKERS,
+        persistent_workers=False,
+        device=torch.device("cpu"),
+    )
+    return loader, lambda: None
+
+
+def make_transformers(data: Path, size: int, cache: str | bool) -> tuple[Any, Any]:
+    """Returns the loader of transformers' example for image classification."""
+    from torchvision.transforms import v2
+
+    # The folder of this script has a module with the name of this library.
+    sys.path[:] = [path for path in sys.path if path != str(Path(__file__).parent)]
+    hub = importlib.import_module("datasets")
+    infeed.install("torch", proof_seconds=0, cache="auto" if cache else None)
+    chain = v2.Compose(
+        [
+            v2.RandomResizedCrop(size),
+            v2.RandomHorizontalFlip(),
+            v2.ToImage(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(MEAN, STD),
+        ]
+    )
+
+    def train_transforms(rows: dict[str, Any]) -> dict[str, Any]:
+        rows["pixel_values"] = [chain(one.convert("RGB")) for one in rows["image"]]
+        return rows
+
+    def collate(samples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        images = torch.stack([sample["pixel_values"] for sample in samples])
+        labels = torch.tensor([sample["label"] for sample in samples])
+        return {"pixel_values": images, "labels": labels}
+
+    table = hub.load_dataset(
+        "imagefolder", data_dir=str(data), split="train", cache_dir=str(data.parent)
+    )
+    table.set_transform(train_transforms)
+    return plain_loader(table, collate_fn=collate), lambda: None
+
+
+def plain_loader(dataset: Any, **options: Any) -> Any:
+    """Returns a DataLoader of PyTorch that shuffles."""
+    return torch.utils.data.DataLoader(
+        dataset, CLASSIFIED, shuffle=True, num_workers=WORKERS, **options
+    )
+
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+DETECTORS = {"rfdetr": make_rfdetr, "ultralytics": make_ultralytics}
+MAKERS = DETECTORS | {
+    "timm": make_timm,
+    "torchvision": make_torchvision,
+    "transformers": make_transformers,
+}
 
 
 def measure_epoch(loader: Any) -> float:
@@ -132,7 +224,8 @@ def measure_epoch(loader: Any) -> float:
         if begun is None:
             begun = time.perf_counter()
             continue
-        images += len(batch["img"] if isinstance(batch, dict) else batch[1])
+        is_table = isinstance(batch, dict)
+        images += len(next(iter(batch.values())) if is_table else batch[1])
     return images / (time.perf_counter() - (begun or 0))
 
 
@@ -156,6 +249,8 @@ def compare_rates(
     grown: dict[str, float] = {}
     for turn in range(turns):
         for name, (loader, end) in loaders.items():
+            # DataLoaders of PyTorch read it when a loop begins.
+            os.environ["INFEED_TRAINERS"] = "off" if name == "theirs" else "on"
             before = resident_mib()
             if cache and turn == 0:
                 # The first epoch fills the cache.
@@ -181,17 +276,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("trainer", choices=MAKERS)
     parser.add_argument("photos", type=Path)
-    parser.add_argument("--size", type=int, default=640)
+    parser.add_argument("--size", type=int, help="default: 640, classifiers 224")
     parser.add_argument("--images", type=int, default=1200)
     parser.add_argument("--turns", type=int, default=3)
     given = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("YOLO_CONFIG_DIR", folder)
-        infeed.install(given.trainer, proof_seconds=0)
-        data = write_boxed(given.photos, Path(folder) / "boxed", given.images)
+        is_detector = given.trainer in DETECTORS
+        infeed.install(given.trainer if is_detector else "torch", proof_seconds=0)
+        write = write_boxed if is_detector else write_classes
+        data = write(given.photos, Path(folder) / "photos", given.images)
+        size = given.size or (640 if is_detector else 224)
         rows = [
-            compare_rates(given.trainer, data, given.size, cache, given.turns)
+            compare_rates(given.trainer, data, size, cache, given.turns)
             for cache in (False, "ram")
         ]
     print("| cache | theirs, images/s | infeed | ratio | theirs, MiB | infeed, MiB |")

@@ -544,11 +544,11 @@ def _report(
             generator=torch.Generator(),
             **options,
         )
-    name = type(loader.dataset).__name__
+    name, count = type(loader.dataset).__name__, len(loader.dataset)
     return report(
         *(read, theirs, records.batch(size)),
         Settings(seconds, settings.memory, settings.cache),
-        *(_TITLE, _log, f"the batches of the DataLoader of {name}"),
+        *(_TITLE, _log, f"the batches of a DataLoader over {count} samples of {name}"),
     )
 
 
