@@ -10,7 +10,7 @@ from typing import Any
 from infeed._core import __version__
 from infeed.adopting.adopted_dataset import AdoptedDataset
 from infeed.adopting.adoption import Gain, measure_gain
-from infeed.adopting.equivalence import compare
+from infeed.adopting.equivalence import Equivalence, compare
 from infeed.pipeline import Pipeline
 from infeed.seeding import restore_generators
 from infeed.trainers import Settings
@@ -184,6 +184,19 @@ class TrainerLoader:
             self._first_epoch.report(int(self.batch_size), workers, budget)
 
 
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Comparison of a loader and of the pipeline that replaces it.
+
+    Attributes:
+        proof: Comparison of samples; None if they were not compared.
+        gain: Rates of both loaders; None if they were not measured.
+    """
+
+    proof: Equivalence | None = None
+    gain: Gain | None = None
+
+
 def report(
     found: AdoptedDataset,
     loader: Any | None,
@@ -192,7 +205,7 @@ def report(
     trainer: str,
     log: Log,
     scope: str | None = None,
-) -> Gain | None:
+) -> Report:
     """Prints what replaces a loader, and compares samples and rates.
 
     The generators of Python, NumPy and PyTorch continue as if nothing was drawn.
@@ -207,7 +220,7 @@ def report(
         scope: The batches that infeed makes. None: all of the training's.
 
     Returns:
-        The rates of both loaders; None if they were not measured.
+        The comparison, and the rates of both loaders.
     """
     width = max(len(finding.part) for finding in found.findings)
     if scope is None:
@@ -219,7 +232,7 @@ def report(
     lines += [f"  {of.part:<{width}}  {of.became}" for of in found.findings]
     log("\n".join(lines))
     if not settings.proof_seconds:
-        return None
+        return Report()
     with restore_generators():
         proof = compare(
             found.dataset,
@@ -233,9 +246,9 @@ def report(
         if statistics := proof.statistics():
             log(textwrap.indent(statistics, " " * 4))
         if loader is None:
-            return None
+            return Report(proof)
         # Each loader has two turns.
         turn_s = (1 - _PROOF_SHARE) * settings.proof_seconds / 4
         gain = measure_gain(loader, pipeline, turn_s)
         log("  gain: " + (str(gain) if gain else "not measured"))
-        return gain
+        return Report(proof, gain)

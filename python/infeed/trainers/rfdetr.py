@@ -56,7 +56,7 @@ class RFDETRDataModule(_ORIGINAL):  # type: ignore[misc, valid-type]
         if self.trainer.is_global_zero:
             gain = report(
                 found.read, loader, found.pipeline, settings, _TITLE, logger.info
-            )
+            ).gain
             # The measurement has started its processes.
             loader = super().train_dataloader()
         if self.trainer.world_size > 1:

@@ -29,7 +29,7 @@ from infeed.errors import ConfigError, InfeedError
 from infeed.pipeline import Pipeline
 from infeed.seeding import restore_generators
 from infeed.trainers import Settings, settings_of
-from infeed.trainers.loader import FirstEpoch, report
+from infeed.trainers.loader import FirstEpoch, Report, report
 
 NAME = "torch"
 _TITLE = "PyTorch"
@@ -118,8 +118,8 @@ class DatasetSamples:
         records: Pipeline of single samples.
         rows: Number of each sample's record.
         example: A sample of the dataset, without images of Pillow.
+        has_pictures: Whether the dataset's samples have such images.
         columns: Name of the column for each part of a sample.
-        signature: Identity of what decides the samples.
         first_epoch: Measures the first epoch.
         idle: Open loaders without a running epoch, by positions and batch size.
     """
@@ -128,8 +128,8 @@ class DatasetSamples:
     records: Pipeline
     rows: npt.NDArray[np.int64]
     example: Any
+    has_pictures: bool
     columns: tuple[str, ...]
-    signature: tuple[Any, ...]
     first_epoch: FirstEpoch
     idle: dict[tuple[int, int], Any] = field(default_factory=dict)
 
@@ -174,14 +174,16 @@ class DatasetSamples:
         return _adapter().Loader(pipeline, rank=0, world_size=1, **options)
 
     def give_back(self, positions: int, size: int, loader: Any) -> None:
-        """Keeps a loader for the next epoch, and closes others without one."""
-        for other in self.idle.values():
+        """Keeps a loader for the next epoch, and closes older ones."""
+        kept = [*self.idle.items()][-1:]
+        for _, other in [*self.idle.items()][:-1]:
             other.close()
-        self.idle = {(positions, size): loader}
+        self.idle = dict([*kept, ((positions, size), loader)])
 
 
-# By identity of the dataset, until it is freed.
-_samples_by_dataset: dict[int, DatasetSamples | None] = {}
+# By identity of the dataset, until it is freed: its signature, and its samples or the
+# reason why they stay.
+_samples_by_dataset: dict[int, tuple[Any, DatasetSamples | str]] = {}
 _reported: set[tuple[str, str]] = set()
 # Seed of the persistent workers of a loader, and its number of epochs.
 _persistent: weakref.WeakKeyDictionary[Any, tuple[int, int]] = (
@@ -220,6 +222,8 @@ def _epoch(loader: Any, settings: Settings) -> Iterator[Any]:
     if loader.batch_sampler is None:
         raise UnknownSamplesError("its loader has no batches (batch_size=None)")
     samples = _samples_of(loader, settings)
+    if samples.has_pictures and _stack_of(loader.collate_fn) is not None:
+        raise UnknownSamplesError("its images of Pillow cannot be stacked")
     restore = _keep_generators(loader)
     seed = _worker_seed(loader)
     steps = len(loader)
@@ -286,7 +290,7 @@ def _deliver(
 
 def _keep_generators(loader: Any) -> Callable[[], None]:
     """Returns a function that restores the generators from which a loader draws."""
-    sampler = getattr(loader.sampler, "generator", None)
+    sampler = getattr(_sampler_of(loader), "generator", None)
     generators = [torch.default_generator]
     generators += [
         one for one in (loader.generator, sampler) if isinstance(one, torch.Generator)
@@ -373,30 +377,45 @@ def _samples_of(loader: Any, settings: Settings) -> DatasetSamples:
     """
     dataset = loader.dataset
     signature = _signature(dataset)
-    found = _samples_by_dataset.get(id(dataset))
-    if found is not None and found.signature == signature:
-        return found
-    try:
-        with restore_generators():
-            read = _read(dataset)
-            samples = _describe(loader, read, signature)
-    except InfeedError as error:
-        raise UnknownSamplesError(str(error)) from error
+    known, found = _samples_by_dataset.get(id(dataset), (None, ""))
+    if known != signature:
+        try:
+            found = _compared_samples(loader, settings)
+        except (InfeedError, UnknownSamplesError) as error:
+            found = str(error)
+        try:
+            weakref.finalize(dataset, _samples_by_dataset.pop, id(dataset), None)
+        except TypeError:
+            found = "it cannot be referenced weakly"
+        _samples_by_dataset[id(dataset)] = signature, found
+    if isinstance(found, str):
+        raise UnknownSamplesError(found)
+    return found
+
+
+def _compared_samples(loader: Any, settings: Settings) -> DatasetSamples:
+    """Returns the samples of a loader's dataset after a comparison with its own.
+
+    Raises:
+        UnknownSamplesError: infeed cannot make them.
+    """
+    with restore_generators():
+        read = _read(loader.dataset)
+        samples = _describe(loader.dataset, read)
     if _adapter().process_rank()[0] == 0:
-        gain = _report(loader, read, samples.records, settings)
-        samples.first_epoch = FirstEpoch(_TITLE, gain, _log)
-    _samples_by_dataset[id(dataset)] = samples
-    weakref.finalize(dataset, _samples_by_dataset.pop, id(dataset), None)
+        found = _report(loader, read, samples.records, settings)
+        if found.proof is not None and not found.proof.is_equivalent:
+            raise UnknownSamplesError("the samples of infeed differ")
+        samples.first_epoch = FirstEpoch(_TITLE, found.gain, _log)
     return samples
 
 
 def _read(dataset: Any) -> AdoptedDataset:
     """Returns the pipeline of a dataset that infeed reads and transforms itself."""
     read = read_dataset(dataset)
-    reason = next((one.reason for one in read.findings if one.became is None), None)
-    if reason is not None:
-        part = next(one.part for one in read.findings if one.became is None)
-        raise UnknownSamplesError(f"{part}: {reason}")
+    unknown = next((one for one in read.findings if one.became is None), None)
+    if unknown is not None:
+        raise UnknownSamplesError(f"{unknown.part}: {unknown.reason}")
     source = read.records.source
     if isinstance(source, sources.Items) and source._table() is None:
         raise UnknownSamplesError(
@@ -405,17 +424,14 @@ def _read(dataset: Any) -> AdoptedDataset:
     return read
 
 
-def _describe(
-    loader: Any, read: AdoptedDataset, signature: tuple[Any, ...]
-) -> DatasetSamples:
-    """Returns the samples of a loader, after comparing the layout of one of them."""
-    dataset = loader.dataset
+def _describe(dataset: Any, read: AdoptedDataset) -> DatasetSamples:
+    """Returns the samples of a dataset, after comparing the layout of one of them."""
     chosen = np.arange(len(read.dataset)) if read.chosen is None else read.chosen
     rows = chosen if read.order is None else read.order[chosen]
-    example = dataset[0]
-    if isinstance(example, dict) and _stack_of(loader.collate_fn) is None:
+    whole = example = dataset[0]
+    if isinstance(whole, dict):
         # A function of the program may leave them out.
-        example = {name: part for name, part in example.items() if not is_picture(part)}
+        example = {name: part for name, part in whole.items() if not is_picture(part)}
     try:
         shapes = read.records.batch(1).shapes
     except ConfigError:
@@ -425,9 +441,12 @@ def _describe(
     samples = DatasetSamples(
         weakref.ref(dataset),
         # The draws of transforms belong to a seed, and to the number of the epoch.
-        *(read.records.shuffle(seed=0), rows.astype(np.int64)),
-        *(example, _columns(example, shapes), signature),
-        FirstEpoch(_TITLE, None, _log),
+        read.records.shuffle(seed=0),
+        rows.astype(np.int64),
+        example,
+        has_pictures=len(example) < len(whole),
+        columns=_columns(example, shapes),
+        first_epoch=FirstEpoch(_TITLE, None, _log),
     )
     with RecordDraws(read.records, len(read.dataset), [int(rows[0])]) as draws:
         (found,) = draws.of(0)
@@ -482,12 +501,8 @@ def _part(value: Any, example: Any) -> Any:
 
 def _stack_of(collate: Any) -> Callable[[list[Any]], Any] | None:
     """Returns the type of a batch for a function that only stacks; None for others."""
-    if str(getattr(collate, "__module__", "")).partition(".")[0] not in (
-        "torch",
-        "timm",
-    ):
-        return None
-    return _STACKS.get(collate.__name__)
+    library = str(getattr(collate, "__module__", "")).partition(".")[0]
+    return _STACKS.get(collate.__name__) if library in ("torch", "timm") else None
 
 
 def _stack(column: Any, example: Any) -> Any:
@@ -522,12 +537,21 @@ def _signature(dataset: Any) -> tuple[Any, ...]:
     return tuple(found)
 
 
+def _sampler_of(loader: Any) -> Any:
+    """Returns the sampler of a loader, also inside batch samplers of Accelerate."""
+    batches = loader.batch_sampler
+    while (inner := getattr(batches, "batch_sampler", None)) is not None:
+        batches = inner
+    return getattr(batches, "sampler", loader.sampler)
+
+
 def _report(
     loader: Any, read: AdoptedDataset, records: Pipeline, settings: Settings
-) -> Any:
-    """Prints what replaces a loader; returns the rates of both loaders, if measured."""
-    size = getattr(loader, "batch_size", None) or 1
-    is_shuffled = not isinstance(loader.sampler, torch.utils.data.SequentialSampler)
+) -> Report:
+    """Prints what replaces a loader, and compares it."""
+    size = getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 1
+    sampler = _sampler_of(loader)
+    is_shuffled = not isinstance(sampler, torch.utils.data.SequentialSampler)
     seconds = settings.proof_seconds * (1 if is_shuffled else _STILL_SHARE)
     theirs = None
     if is_shuffled:

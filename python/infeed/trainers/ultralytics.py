@@ -60,7 +60,8 @@ class DetectionTrainer(_ORIGINAL):  # type: ignore[misc, valid-type]
         gain = None
         if rank in (-1, 0):
             pipeline = found.records.shuffle(seed=0).batch(loader.batch_size)
-            gain = report(found, loader, pipeline, settings, _TITLE, LOGGER.info)
+            log = LOGGER.info
+            gain = report(found, loader, pipeline, settings, _TITLE, log).gain
             loader.reset()
         # A prediction for several processes would need the rates of all.
         return YoloLoader(self, loader, settings, gain if rank == -1 else None)

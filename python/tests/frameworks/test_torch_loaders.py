@@ -1,5 +1,6 @@
 """DataLoaders of PyTorch, and of trainers that make them, with `infeed.install`."""
 
+import importlib
 import itertools
 import os
 
@@ -343,6 +344,64 @@ def test_a_bad_file_is_an_error_that_names_it(with_infeed, tmp_path):
 
     with pytest.raises(infeed.errors.DecodeError, match=r"worse\.png"):
         list(loader)
+
+
+def test_samples_that_differ_stay_with_pytorch(dataset_of, capsys, monkeypatch):
+    dataset = dataset_of()
+    infeed.install("torch", proof_seconds=2)
+    try:
+        # The files are read again, as other images.
+        kept = torchvision.datasets.folder.pil_loader
+        monkeypatch.setattr(
+            "torchvision.datasets.folder.pil_loader",
+            lambda path: kept(path).point(lambda level: 255 - level),
+        )
+        found = [list(loader_of(dataset)) for _ in range(2)]
+    finally:
+        infeed.uninstall()
+
+    own = list(loader_of(dataset))
+    assert all(map(torch.equal, found[1][0], own[0]))
+    printed = capsys.readouterr().err
+    assert printed.count("stay with PyTorch: the samples of infeed differ") == 1
+
+
+def test_a_dataset_that_stays_is_read_once(dataset_of, monkeypatch):
+    read = []
+    reader = "infeed.trainers.torch.read_dataset"
+    original = importlib.import_module("infeed.trainers.torch").read_dataset
+    monkeypatch.setattr(reader, lambda dataset: read.append(0) or original(dataset))
+    infeed.install("torch", proof_seconds=0)
+    try:
+        dataset = dataset_of(v2.Compose([v2.Resize((8, 8)), SlowTensor()]))
+        for _ in range(3):
+            list(loader_of(dataset))
+    finally:
+        infeed.uninstall()
+
+    assert len(read) == 1
+
+
+class SlowTensor:
+    def __call__(self, image):
+        return torch.from_numpy(np.array(image) + 1)
+
+
+def test_images_of_pillow_are_not_stacked(with_infeed, classification, capsys):
+    hub = import_or_skip("datasets")
+    paths = [str(path) for path, _ in classification.files]
+    table = hub.Dataset.from_dict({"image": paths}).cast_column("image", hub.Image())
+
+    def transform_rows(rows):
+        return rows | {"x": [STILL(image) for image in rows["image"]]}
+
+    table = table.with_transform(transform_rows)
+    with pytest.raises(TypeError, match="default_collate"):
+        list(loader_of(table))
+    found = list(loader_of(table, collate_fn=lambda rows: [row["x"] for row in rows]))
+
+    assert "cannot be stacked" in capsys.readouterr().err
+    assert len(found) == 8
 
 
 def test_loaders_of_freed_datasets_are_closed(with_infeed, dataset_of):

@@ -201,10 +201,9 @@ impl Epoch {
                 let before = pass * order.len();
                 Some(before + own.start..before + own.end)
             }
-            Epoch::Alone(_)
-            | Epoch::Mixed { .. }
-            | Epoch::Similar { .. }
-            | Epoch::Chosen(_) => None,
+            Epoch::Alone(_) | Epoch::Mixed { .. } | Epoch::Similar { .. } | Epoch::Chosen(_) => {
+                None
+            }
         }
     }
 
