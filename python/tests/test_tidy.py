@@ -26,7 +26,7 @@ ADAPTERS = {
 SHARED = {"_jax_copies": {"jax"}, "_torch_tensors": {"torch"}}
 
 # Modules for trainers, and the packages that these use. They import no adapter by name.
-TRAINERS = {"trainers": {"rfdetr", "torch", "ultralytics"}}
+TRAINERS = {"trainers": {"keras", "rfdetr", "torch", "ultralytics"}}
 
 # Lowest rung first. Modules on one rung do not import each other.
 LADDER = [

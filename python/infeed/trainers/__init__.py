@@ -23,7 +23,12 @@ from infeed.errors import ConfigError
 __all__ = ["install", "uninstall"]
 
 # Name of a trainer, and what pip installs.
-_TRAINERS = {"rfdetr": "rfdetr[train]", "torch": "torch", "ultralytics": "ultralytics"}
+_TRAINERS = {
+    "keras": "keras",
+    "rfdetr": "rfdetr[train]",
+    "torch": "torch",
+    "ultralytics": "ultralytics",
+}
 # Set to `off`, trainers keep their own loaders.
 _SWITCH = "INFEED_TRAINERS"
 # Has the settings by name of the trainer, which the processes of a distributed training
@@ -67,7 +72,8 @@ def install(
     Args:
         trainer: Name of the trainer: ``"ultralytics"``, ``"rfdetr"``, or ``"torch"``
             for all loops over a ``torch.utils.data.DataLoader``, also those in
-            Lightning, Accelerate, Hugging Face's Trainer and timm.
+            Lightning, Accelerate, Hugging Face's Trainer and timm, or ``"keras"`` for
+            datasets of tf.data that ``fit`` receives.
         proof_seconds: Most seconds for the comparison of samples and rates, about; 0:
             nothing is compared or measured.
         memory: Budget for batches, read-ahead and decoding, as in

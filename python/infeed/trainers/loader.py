@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,11 @@ _NO_WAIT = 0.02
 
 # Prints a line or several.
 Log = Callable[[str], None]
+
+
+def print_line(text: str) -> None:
+    """Prints lines on the standard error, where progress bars are."""
+    print(text, file=sys.stderr, flush=True)
 
 
 @dataclasses.dataclass(frozen=True)

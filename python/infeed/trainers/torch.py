@@ -7,7 +7,6 @@ before.
 
 import importlib
 import itertools
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from infeed.errors import ConfigError, InfeedError
 from infeed.pipeline import Pipeline
 from infeed.seeding import restore_generators
 from infeed.trainers import Settings, settings_of
-from infeed.trainers.loader import FirstEpoch, Report, report
+from infeed.trainers.loader import FirstEpoch, Report, print_line, report
 
 NAME = "torch"
 _TITLE = "PyTorch"
@@ -406,7 +405,7 @@ def _compared_samples(loader: Any, settings: Settings) -> DatasetSamples:
         found = _report(loader, read, samples.records, settings)
         if found.proof is not None and not found.proof.is_equivalent:
             raise UnknownSamplesError("the samples of infeed differ")
-        samples.first_epoch = FirstEpoch(_TITLE, found.gain, _log)
+        samples.first_epoch = FirstEpoch(_TITLE, found.gain, print_line)
     return samples
 
 
@@ -446,7 +445,7 @@ def _describe(dataset: Any, read: AdoptedDataset) -> DatasetSamples:
         example,
         has_pictures=len(example) < len(whole),
         columns=_columns(example, shapes),
-        first_epoch=FirstEpoch(_TITLE, None, _log),
+        first_epoch=FirstEpoch(_TITLE, None, print_line),
     )
     with RecordDraws(read.records, len(read.dataset), [int(rows[0])]) as draws:
         (found,) = draws.of(0)
@@ -572,7 +571,11 @@ def _report(
     return report(
         *(read, theirs, records.batch(size)),
         Settings(seconds, settings.memory, settings.cache),
-        *(_TITLE, _log, f"the batches of a DataLoader over {count} samples of {name}"),
+        *(
+            _TITLE,
+            print_line,
+            f"the batches of a DataLoader over {count} samples of {name}",
+        ),
     )
 
 
@@ -580,17 +583,12 @@ def _say_once(name: str, reason: str) -> None:
     """Prints why the batches of a dataset stay with PyTorch."""
     if (name, reason) not in _reported:
         _reported.add((name, reason))
-        _log(f"infeed: the batches of {name} stay with {_TITLE}: {reason}")
+        print_line(f"infeed: the batches of {name} stay with {_TITLE}: {reason}")
 
 
 def _adapter() -> Any:
     """Returns infeed's module for PyTorch."""
     return importlib.import_module("infeed.torch")
-
-
-def _log(text: str) -> None:
-    """Prints a report on the standard error, where progress bars are."""
-    print(text, file=sys.stderr, flush=True)
 
 
 # Functions that stack the parts of samples, by name, and their type of a batch.
