@@ -7,9 +7,10 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
 from infeed import transforms
+from infeed.adopting.image_observer import UntracedError
 from infeed.adopting.image_processors import UnknownStepError, processor_steps
 from infeed.adopting.prefetch_loader import BatchNormalize
-from infeed.adopting.traced_functions import UntracedError, trace_image
+from infeed.adopting.traced_functions import trace_image
 from infeed.errors import ConfigError
 from infeed.transforms import Transform
 

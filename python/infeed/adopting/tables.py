@@ -6,9 +6,10 @@ from typing import Any
 
 from infeed import _code, sources
 from infeed.adopting.adopted_dataset import AdoptedDataset, library_of, native_dataset
+from infeed.adopting.image_observer import UntracedError
 from infeed.adopting.samples import is_picture
 from infeed.adopting.steps import Finding, translate
-from infeed.adopting.traced_functions import UntracedError, trace_rows
+from infeed.adopting.traced_functions import trace_rows
 from infeed.pipeline import Pipeline
 
 # Rows with which a function is called, and values of other columns that are tried.

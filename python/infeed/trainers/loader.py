@@ -27,6 +27,15 @@ _NO_WAIT = 0.02
 Log = Callable[[str], None]
 
 
+class UnknownSamplesError(Exception):
+    """The batches of a loader stay with the trainer; the text is the reason."""
+
+
+def torch_adapter() -> Any:
+    """Returns infeed's module for PyTorch."""
+    return importlib.import_module("infeed.torch")
+
+
 def print_line(text: str) -> None:
     """Prints lines on the standard error, where progress bars are."""
     print(text, file=sys.stderr, flush=True)
@@ -178,8 +187,7 @@ class TrainerLoader:
         """Returns the loader of the pipeline, which it opens first."""
         if self._loader is None:
             pipeline, options = self.describe()
-            adapter = importlib.import_module("infeed.torch")
-            self._loader = adapter.Loader(pipeline, **options)
+            self._loader = torch_adapter().Loader(pipeline, **options)
         return self._loader
 
     def report_epoch(self) -> None:

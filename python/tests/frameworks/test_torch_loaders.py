@@ -368,8 +368,8 @@ def test_samples_that_differ_stay_with_pytorch(dataset_of, capsys, monkeypatch):
 
 def test_a_dataset_that_stays_is_read_once(dataset_of, monkeypatch):
     read = []
-    reader = "infeed.trainers.torch.read_dataset"
-    original = importlib.import_module("infeed.trainers.torch").read_dataset
+    reader = "infeed.trainers.torch_samples.read_dataset"
+    original = importlib.import_module("infeed.trainers.torch_samples").read_dataset
     monkeypatch.setattr(reader, lambda dataset: read.append(0) or original(dataset))
     infeed.install("torch", proof_seconds=0)
     try:
@@ -539,12 +539,8 @@ def test_a_trainer_of_hugging_face_resumes_with_the_next_batch(
         return {"image": torch.stack(images), "labels": torch.tensor(labels)}
 
     def train(folder, checkpoint=None):
-        arguments = transformers.TrainingArguments(
-            str(folder),
-            use_cpu=True,
-            report_to=[],
-            disable_tqdm=True,
-            logging_strategy="no",
+        arguments = importlib.import_module("hugging_face").training_arguments(
+            folder,
             save_strategy="steps",
             save_steps=3,
             num_train_epochs=2,

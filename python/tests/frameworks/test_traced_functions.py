@@ -15,6 +15,7 @@ torch = import_or_skip("torch")
 v2 = import_or_skip("torchvision.transforms.v2")
 hub = import_or_skip("datasets")
 transformers = import_or_skip("transformers")
+training_arguments = import_or_skip("hugging_face").training_arguments
 pytestmark = [*framework_test, pytest.mark.usefixtures("few_draws")]
 
 TENSOR = v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
@@ -324,13 +325,8 @@ def test_a_table_in_hugging_faces_trainer_is_traced(table_of, tmp_path, capsys):
         }
 
     def train():
-        arguments = transformers.TrainingArguments(
-            str(tmp_path),
-            use_cpu=True,
-            report_to=[],
-            disable_tqdm=True,
-            logging_strategy="no",
-            save_strategy="no",
+        arguments = training_arguments(
+            tmp_path,
             num_train_epochs=1,
             per_device_train_batch_size=4,
             remove_unused_columns=False,

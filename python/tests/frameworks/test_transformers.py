@@ -13,6 +13,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch = import_or_skip("torch")
 import_or_skip("accelerate")
 transformers = import_or_skip("transformers")
+training_arguments = import_or_skip("hugging_face").training_arguments
 adapter = import_or_skip("infeed.torch")
 callback = import_or_skip("infeed.transformers")
 pytestmark = framework_test
@@ -42,16 +43,9 @@ def trainer(folder, loader=None, callbacks=None, **settings):
         def get_train_dataloader(self):
             return adapter.Loader(pipeline()) if loader is None else loader
 
-    arguments = transformers.TrainingArguments(
-        str(folder),
-        use_cpu=True,
-        report_to=[],
-        disable_tqdm=True,
-        logging_strategy="no",
-        save_strategy="steps",
-        num_train_epochs=2,
-        **({"save_steps": 2, "ignore_data_skip": True} | settings),
-    )
+    common = {"save_strategy": "steps", "save_steps": 2, "num_train_epochs": 2}
+    common |= {"ignore_data_skip": True}
+    arguments = training_arguments(folder, **common | settings)
     if callbacks is None:
         callbacks = [callback.LoaderState()]
     return Trainer(Model(), arguments, callbacks=callbacks)
