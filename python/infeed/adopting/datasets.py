@@ -46,37 +46,53 @@ def read_dataset(dataset: Any, workers: int = 0) -> AdoptedDataset:
         dataset: The dataset.
         workers: Number of processes that may call its code; 0: this process.
     """
-    if type(dataset).__name__ == "Subset" and hasattr(dataset, "indices"):
-        return _subset(dataset, dataset.dataset, dataset.indices, workers)
-    if type(dataset).__name__ == "GradAccumAlignedDataset":
-        # RF-DETR repeats some samples to fill the last step.
-        inner = dataset._dataset
-        numbers = [*range(len(inner)), *dataset._pad_indices]
-        if len(numbers) == len(inner):
-            return read_dataset(inner, workers)
-        return _subset(dataset, inner, numbers, workers)
+    found = read_native(dataset)
+    if isinstance(found, AdoptedDataset):
+        return found
+    if (selection := _selection(dataset)) is None:
+        return _items(dataset, found, workers)
+    whole, numbers = selection
+    if numbers is None:
+        return read_dataset(whole, workers)
+    # Its samples are made in Python, so nothing is gained by a selection.
+    python = _items(dataset, _OWN_SAMPLES, workers)
+    inner = read_dataset(whole).findings[0]
+    named = replace(inner, part=f"Subset of {inner.part}")
+    return replace(python, findings=(named, *python.findings[1:]))
+
+
+def read_native(dataset: Any) -> AdoptedDataset | str:
+    """Returns the pipeline of a dataset whose code makes no sample, or the reason.
+
+    Other datasets are not called.
+    """
+    if (selection := _selection(dataset)) is not None:
+        whole, numbers = selection
+        inner = read_native(whole)
+        if isinstance(inner, str) or numbers is None:
+            return inner
+        indices = np.asarray(numbers, np.int64) % max(inner.samples, 1)
+        chosen = indices if inner.chosen is None else inner.chosen[indices]
+        return replace(inner, chosen=chosen)
     for reader in _READERS:
-        found = reader(dataset)
-        if isinstance(found, AdoptedDataset):
+        if found := reader(dataset):
             return found
-        if found:
-            return _items(dataset, found, workers)
-    return _items(dataset, _OWN_SAMPLES, workers)
+    return _OWN_SAMPLES
 
 
-def _subset(
-    dataset: Any, whole: Any, numbers: Sequence[int], workers: int
-) -> AdoptedDataset:
-    """Reads a dataset that has the samples with these numbers of another one."""
-    inner = read_dataset(whole)
-    if inner.is_python:
-        # Its samples are made in Python, so nothing is gained by a selection.
-        found = _items(dataset, _OWN_SAMPLES, workers)
-        named = replace(inner.findings[0], part=f"Subset of {inner.findings[0].part}")
-        return replace(found, findings=(named, *found.findings[1:]))
-    indices = np.asarray(numbers, np.int64) % max(inner.samples, 1)
-    chosen = indices if inner.chosen is None else inner.chosen[indices]
-    return replace(inner, chosen=chosen)
+def _selection(dataset: Any) -> tuple[Any, Sequence[int] | None] | None:
+    """Returns the dataset from which another one selects samples, and their numbers.
+
+    No numbers: it has all samples. None: the dataset selects none.
+    """
+    if type(dataset).__name__ == "Subset" and hasattr(dataset, "indices"):
+        return dataset.dataset, dataset.indices
+    if type(dataset).__name__ != "GradAccumAlignedDataset":
+        return None
+    # RF-DETR repeats some samples to fill the last step.
+    inner = dataset._dataset
+    added = [*dataset._pad_indices]
+    return inner, [*range(len(inner)), *added] if added else None
 
 
 def _items(dataset: Any, reason: str, workers: int) -> AdoptedDataset:

@@ -13,7 +13,7 @@ from torch.utils.data import default_collate
 from infeed import sources
 from infeed._options import Column
 from infeed.adopting.adopted_dataset import AdoptedDataset
-from infeed.adopting.datasets import read_dataset
+from infeed.adopting.datasets import read_native
 from infeed.adopting.record_draws import RecordDraws
 from infeed.adopting.samples import is_picture
 from infeed.errors import ConfigError
@@ -117,7 +117,9 @@ class DatasetSamples:
 
 def read_samples(dataset: Any) -> AdoptedDataset:
     """Returns the pipeline of a dataset that infeed reads and transforms itself."""
-    read = read_dataset(dataset)
+    read = read_native(dataset)
+    if isinstance(read, str):
+        raise UnknownSamplesError(read)
     unknown = next((one for one in read.findings if one.became is None), None)
     if unknown is not None:
         raise UnknownSamplesError(f"{unknown.part}: {unknown.reason}")

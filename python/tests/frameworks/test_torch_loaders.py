@@ -368,8 +368,8 @@ def test_samples_that_differ_stay_with_pytorch(dataset_of, capsys, monkeypatch):
 
 def test_a_dataset_that_stays_is_read_once(dataset_of, monkeypatch):
     read = []
-    reader = "infeed.trainers.torch_samples.read_dataset"
-    original = importlib.import_module("infeed.trainers.torch_samples").read_dataset
+    reader = "infeed.trainers.torch_samples.read_native"
+    original = importlib.import_module("infeed.trainers.torch_samples").read_native
     monkeypatch.setattr(reader, lambda dataset: read.append(0) or original(dataset))
     infeed.install("torch", proof_seconds=0)
     try:

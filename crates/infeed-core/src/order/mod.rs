@@ -294,8 +294,8 @@ impl Order {
         order
     }
 
-    /// Sets the records of an epoch of an order that was created with [`Order::from_choices`]. Those of
-    /// all other epochs are dropped.
+    /// Sets the records of an epoch of an order from [`Order::from_choices`]. Those of all other
+    /// epochs are dropped.
     ///
     /// # Errors
     ///
