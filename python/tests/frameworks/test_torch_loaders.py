@@ -2,12 +2,14 @@
 
 import importlib
 import itertools
+import json
 import os
 
 import numpy as np
 import pytest
 from PIL import Image
 from requirements import framework_test, import_or_skip
+from running import run
 
 import infeed
 from infeed.watching.check import WatchedLoops
@@ -213,6 +215,74 @@ def test_ranks_with_equal_seeds_draw_other_numbers(
         found.append(next(iter(loader_of(dataset_of(RANDOM))))[0])
 
     assert not torch.equal(*found)
+
+
+# Forks before PyTorch has any thread. All ranks have the same seed.
+DISTRIBUTED = """
+import json, os, sys
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
+import infeed
+
+folder, meeting = sys.argv[1:]
+
+def main(rank):
+    dist.init_process_group(
+        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=2
+    )
+    infeed.install("torch", proof_seconds=0)
+    torch.manual_seed(0)
+    steps = [v2.Resize((8, 8)), v2.PILToTensor(), v2.RandomErasing(1.0)]
+    dataset = ImageFolder(folder, v2.Compose(steps))
+    sampler = DistributedSampler(dataset, seed=4)
+    loader = DataLoader(dataset, 5, sampler=sampler)
+    seen = []
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        batches = list(loader)
+        labels = torch.cat([labels for _, labels in batches]).tolist()
+        erased = torch.cat([(images == 0).all(1) for images, _ in batches])
+        seen.append([list(sampler), labels, erased.flatten(1).int().tolist()])
+    gathered = [None] * 2
+    dist.all_gather_object(gathered, seen)
+    if rank == 0:
+        print(json.dumps(gathered))
+    dist.barrier()
+    dist.destroy_process_group()
+
+children = []
+for rank in range(2):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            main(rank)
+            code = 0
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    children.append(child)
+assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+"""
+
+
+def test_processes_share_an_epoch_and_draw_other_numbers(classification, tmp_path):
+    meeting = tmp_path / "meeting"
+
+    found = json.loads(
+        run(DISTRIBUTED, classification.path, meeting, OMP_NUM_THREADS="1")
+    )
+
+    for epoch in range(2):
+        numbers = [rank[epoch][0] for rank in found]
+        assert sorted(numbers[0] + numbers[1]) == [*range(30)]
+        for numbers, labels, _ in (rank[epoch] for rank in found):
+            assert labels == [number // 10 for number in numbers]
+        assert found[0][epoch][2] != found[1][epoch][2]
+    assert found[0][0][2] != found[0][1][2], "epochs draw again"
 
 
 def test_a_changed_transform_counts_from_the_next_epoch_on(both, dataset_of):
