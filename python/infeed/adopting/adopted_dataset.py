@@ -1,6 +1,6 @@
 """A dataset as a pipeline of its samples, and how its samples relate to records."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -31,6 +31,8 @@ class AdoptedDataset:
         is_python: Whether the dataset's own code makes its samples.
         problem: Reason why this code runs in no processes, with the fix.
         adapter: Framework whose loader takes the place of the adopted one.
+        checks: Each returns whether a function of the program still calls the same
+            transforms.
     """
 
     dataset: Any
@@ -44,6 +46,7 @@ class AdoptedDataset:
     is_python: bool = False
     problem: str | None = None
     adapter: Literal["torch", "tensorflow"] = "torch"
+    checks: tuple[Callable[[], bool], ...] = ()
 
     @property
     def samples(self) -> int:
@@ -90,7 +93,8 @@ def native_dataset(
         names[repr(called)] = (f"infeed.seeding.seed_draws({code})", meaning)
     findings = (finding, *steps.findings)
     return AdoptedDataset(
-        dataset, records, findings, batch_type, None, order, names, variables
+        *(dataset, records, findings, batch_type, None, order, names, variables),
+        checks=tuple(steps.checks),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed.adopting.samples import array_of, is_picture
+from infeed.adopting.samples import Array, array_of, is_picture
 from infeed.seeding import next_draws, restore_generators
 
 # Packages whose transforms are observed.
@@ -74,8 +74,8 @@ class ImageObserver:
         self.problem: str | None = None
         self._rng = np.random.default_rng(0)
         self._images = 0
-        # Values that transforms returned, by identity, which is held.
-        self._origins: dict[int, tuple[Any, Origin]] = {}
+        # Substitutes by identity, which is held: the object, its values and its origin.
+        self._origins: dict[int, tuple[Any, Array, Origin]] = {}
         # Real results by identity of the transforms and shape of the image: the
         # function is called with many equal images.
         self._known: dict[Any, Any] = {}
@@ -104,12 +104,9 @@ class ImageObserver:
     def origin(self, value: Any, row: int) -> Origin:
         """Returns what made a returned value of a row."""
         array = array_of(value)
-        for made, origin in self._origins.values():
-            if origin.row == row and origin.steps and array is not None:
-                other = np.asarray(array_of(made))
-                is_same = array.dtype == other.dtype and np.array_equal(array, other)
-                if is_same:
-                    return origin
+        for _, values, origin in self._origins.values():
+            if origin.row == row and array is not None and _is_equal(array, values):
+                return origin
         raise UntracedError("it changes values itself")
 
     def call(
@@ -169,8 +166,11 @@ class ImageObserver:
         if isinstance(value, _TracedImage):
             origin: Origin = object.__getattribute__(value, "_origin")
             return origin
-        found = self._origins.get(id(value))
-        return None if found is None else found[1]
+        if (found := self._origins.get(id(value))) is None:
+            return None
+        if not _is_equal(array_of(value), found[1]):
+            raise self.fail("it changes values itself")
+        return found[2]
 
     def _substitute(self, origin: Origin, step: Any, result: Any) -> Any:
         """Returns a unique value in place of the result of a transform."""
@@ -183,11 +183,13 @@ class ImageObserver:
         is_float = array.dtype.kind == "f"
         values = self._rng.random(array.shape) * (1 if is_float else 256)
         made: Any = values.astype(array.dtype)
+        kept = made.copy()
         if not isinstance(result, np.ndarray):
             torch = sys.modules["torch"]
             made = torch.from_numpy(np.ascontiguousarray(made))
             made = made.as_subclass(type(result))
-        self._origins[id(made)] = made, found
+        # The function could change the substitute in place.
+        self._origins[id(made)] = made, kept, found
         return made
 
     @contextlib.contextmanager
@@ -214,6 +216,10 @@ class ImageObserver:
             return original(step, *given, **options)
 
         return call
+
+
+def _is_equal(one: Any, other: Array) -> bool:
+    return one.dtype == other.dtype and np.array_equal(one, other)
 
 
 def _stack_like(made: list[Any], values: Any) -> Any:

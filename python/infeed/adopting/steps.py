@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from infeed import transforms
 from infeed.adopting.image_observer import UntracedError
 from infeed.adopting.image_processors import UnknownStepError, processor_steps
 from infeed.adopting.prefetch_loader import BatchNormalize
-from infeed.adopting.traced_functions import trace_image
+from infeed.adopting.traced_functions import calls_same, trace_image
 from infeed.errors import ConfigError
 from infeed.transforms import Transform
 
@@ -48,6 +48,8 @@ class Steps:
         findings: What each step became.
         moved: Fields that move with the image: ``boxes`` or ``mask``.
         is_joint: Whether the steps receive these fields with the image.
+        checks: Each returns whether a function of the program still calls the same
+            steps.
     """
 
     native: list[Transform] = field(default_factory=list)
@@ -58,6 +60,7 @@ class Steps:
     findings: list[Finding] = field(default_factory=list)
     moved: frozenset[str] = frozenset()
     is_joint: bool = False
+    checks: list[Callable[[], bool]] = field(default_factory=list)
 
 
 # Steps that only change the type of an image, and whether values become floats.
@@ -147,9 +150,20 @@ def _traced_steps(step: Any, steps: Steps) -> list[Any] | None:
     if not takes_image or (is_known and not is_lambda):
         return None
     try:
-        return [*trace_image(step.lambd if is_lambda else step)]
+        function = step.lambd if is_lambda else step
+        found = trace_image(function)
     except (AttributeError, UntracedError):
         return None
+    texts = [*map(repr, found)]
+
+    def check() -> bool:
+        try:
+            return calls_same(found, trace_image(function), texts)
+        except UntracedError:
+            return False
+
+    steps.checks.append(check)
+    return [*found]
 
 
 def _flat(step: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from infeed import _code, sources
@@ -9,7 +10,7 @@ from infeed.adopting.adopted_dataset import AdoptedDataset, library_of, native_d
 from infeed.adopting.image_observer import UntracedError
 from infeed.adopting.samples import is_picture
 from infeed.adopting.steps import Finding, translate
-from infeed.adopting.traced_functions import trace_rows
+from infeed.adopting.traced_functions import calls_same, trace_rows
 from infeed.pipeline import Pipeline
 
 # Rows with which a function is called, and values of other columns that are tried.
@@ -78,8 +79,20 @@ def _traced_table(dataset: Any, function: Any) -> AdoptedDataset:
     plain = dataset.with_format(None)
     if not len(plain):
         raise UntracedError("the table has no row")
-    found = trace_rows(function, plain[:_ROWS], _values(plain))
+    rows, values = plain[:_ROWS], _values(plain)
+    found = trace_rows(function, rows, values)
+    texts = [*map(repr, found.steps)]
+
+    def check() -> bool:
+        try:
+            again = trace_rows(function, rows, values)
+        except UntracedError:
+            return False
+        same = calls_same(found.steps, again.steps, texts)
+        return same and replace(again, steps=found.steps) == found
+
     steps = translate(list(found.steps))
+    steps.checks.append(check)
     if steps.rest:
         step = next(one for one in steps.findings if one.became is None)
         raise UntracedError(f"of {step.part}: {step.reason}")

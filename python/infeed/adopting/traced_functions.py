@@ -24,6 +24,12 @@ _HEIGHT, _WIDTH = 240, 320
 _MODES = ("RGB", "L", "RGBA")
 
 
+def calls_same(one: Sequence[Any], other: Sequence[Any], texts: Sequence[str]) -> bool:
+    """Whether two traces found the same transforms, with settings as in the texts."""
+    same = [*map(id, one)] == [*map(id, other)]
+    return same and [*map(repr, other)] == [*texts]
+
+
 @dataclass(frozen=True)
 class TracedFunction:
     """The columns that a function returns.

@@ -191,7 +191,8 @@ def _samples_of(loader: Any, settings: Settings) -> DatasetSamples:
     dataset = loader.dataset
     signature = _signature(dataset)
     known, found = _samples_by_dataset.get(id(dataset), (None, ""))
-    if known != signature:
+    checks = () if isinstance(found, str) else found.checks
+    if known != signature or not all(check() for check in checks):
         try:
             found = _compared_samples(loader, settings)
         except (InfeedError, UnknownSamplesError) as error:

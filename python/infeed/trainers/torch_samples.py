@@ -54,6 +54,7 @@ class DatasetSamples:
         example: A sample of the dataset, without images of Pillow.
         has_pictures: Whether the dataset's samples have such images.
         columns: Name of the column for each part of a sample.
+        checks: Each returns whether a function still calls the same transforms.
         first_epoch: Measures the first epoch.
         idle: Open loaders without a running epoch, by positions and batch size.
     """
@@ -64,6 +65,7 @@ class DatasetSamples:
     example: Any
     has_pictures: bool
     columns: tuple[str, ...]
+    checks: tuple[Callable[[], bool], ...]
     first_epoch: FirstEpoch
     idle: dict[tuple[int, int], Any] = field(default_factory=dict)
 
@@ -153,6 +155,7 @@ def describe_samples(dataset: Any, read: AdoptedDataset) -> DatasetSamples:
         example,
         has_pictures=len(example) < len(whole),
         columns=_columns(example, shapes),
+        checks=read.checks,
         first_epoch=FirstEpoch(TITLE, None, print_line),
     )
     with RecordDraws(read.records, len(read.dataset), [int(rows[0])]) as draws:

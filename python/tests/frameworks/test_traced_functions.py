@@ -349,6 +349,49 @@ def test_a_table_in_hugging_faces_trainer_is_traced(table_of, tmp_path, capsys):
         assert (one - other).abs().max() < 1.5 / 255 / 0.2
 
 
+@pytest.mark.parametrize("kind", ["table", "folder"])
+def test_a_function_that_changes_counts_from_the_next_epoch_on(
+    table_of, classification, kind
+):
+    folders = import_or_skip("torchvision.datasets")
+    state = {"chain": CHAIN}
+
+    def transform_rows(rows):
+        images = [state["chain"](image) for image in rows["image"]]
+        return {"x": images, "label": rows["label"]}
+
+    def sizes():
+        state["chain"] = CHAIN
+        if kind == "table":
+            dataset = table_of().with_transform(transform_rows)
+        else:
+            dataset = folders.ImageFolder(
+                str(classification.path), lambda image: state["chain"](image)
+            )
+        loader = torch.utils.data.DataLoader(dataset, 4)
+        found = []
+        for chain in (CHAIN, CHAIN, OTHER):
+            state["chain"] = chain
+            batch = next(iter(loader))
+            image = batch["x"] if kind == "table" else batch[0]
+            found.append((tuple(image.shape), image.mean().item()))
+        return found
+
+    theirs = sizes()
+    infeed.install("torch", proof_seconds=0)
+    try:
+        ours = sizes()
+    finally:
+        infeed.uninstall()
+
+    assert [shape for shape, _ in ours] == [shape for shape, _ in theirs]
+    assert ours[0] == ours[1] != ours[2]
+    assert ours[2][1] == pytest.approx(theirs[2][1], abs=1e-2)
+
+
+OTHER = v2.Compose([v2.Resize((24, 24)), TENSOR])
+
+
 def test_files_of_a_table_may_be_gone(table_of, tmp_path):
     path = Path(tmp_path) / "x.png"
     Image.new("RGB", (50, 50)).save(path)
