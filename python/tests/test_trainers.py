@@ -16,6 +16,8 @@ def test_an_unknown_trainer_is_named_with_the_known_ones():
 @pytest.mark.parametrize(
     ("trainer", "fix"),
     [
+        ("keras", "pip install 'keras'"),
+        ("torch", "pip install 'torch'"),
         ("ultralytics", "pip install 'ultralytics'"),
         ("rfdetr", r"pip install 'rfdetr\[train\]'"),
     ],
