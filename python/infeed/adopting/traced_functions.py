@@ -113,7 +113,11 @@ def trace_image(function: Callable[[Any], Any]) -> tuple[Any, ...]:
     found = []
     for one in map(library.fromarray, pixels):
         observer = ImageObserver()
-        made = observe_call(observer, function, observer.image(one))
+        given = observer.image(one)
+        made = observe_call(observer, function, given)
+        if made is given:
+            # It is called for something else than its result.
+            raise UntracedError("it calls no transform")
         origin = observer.origin_of(made)
         if origin is None or origin.mode != "RGB":
             raise UntracedError("it changes values itself")
