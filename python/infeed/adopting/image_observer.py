@@ -23,7 +23,7 @@ _NO_EFFECT = ("return_tensors",)
 
 
 class UntracedError(Exception):
-    """A function does more than its transforms; the text is the reason."""
+    """A function does more than to call transforms; the text is the reason."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class ImageObserver:
         self._images = 0
         # Substitutes by identity, which is held: the object, its values and its origin.
         self._origins: dict[int, tuple[Any, Array, Origin]] = {}
-        # Real results by identity of the transforms and shape of the image: the
+        # Results of transforms by their identity and that of the image, because the
         # function is called with many equal images.
         self._known: dict[Any, Any] = {}
         self._converted: dict[tuple[int, str], tuple[Any, Any]] = {}
 
     def fail(self, problem: str) -> UntracedError:
-        """Notes what a function does more; returns the error for it."""
+        """Notes the first reason against a function; returns the error for this one."""
         self.problem = self.problem or problem
         return UntracedError(problem)
 

@@ -176,7 +176,7 @@ class _Call:
             for name, columns in self.kept.items()
         }
         if not is_like or not all(kept.values()):
-            raise UntracedError("it treats rows in several ways")
+            raise UntracedError("it treats rows differently")
         return replace(self, kept=kept)
 
 

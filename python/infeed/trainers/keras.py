@@ -29,10 +29,9 @@ def fit(model: Any, x: Any = None, *arguments: Any, **options: Any) -> Any:
         return _ORIGINAL(model, x, *arguments, **options)
     with own_loops():
         found = _recognize(x, options)
-        if not isinstance(found, str):
-            loader = _open(found, x, settings)
-    if isinstance(found, str):
-        print_line(f"infeed: the batches of fit stay with {_TITLE}: {found}")
+        loader = found if isinstance(found, str) else _open(found, x, settings)
+    if isinstance(loader, str):
+        print_line(f"infeed: the batches of fit stay with {_TITLE}: {loader}")
         return _ORIGINAL(model, x, *arguments, **options)
     try:
         if epoch := int(options.get("initial_epoch") or 0):
@@ -67,14 +66,18 @@ def _recognize(dataset: Any, options: dict[str, Any]) -> RecognizedLoader | str:
 
 
 def _open(found: RecognizedLoader, dataset: Any, settings: Settings) -> Any:
-    """Returns the loader that replaces a dataset, after a comparison with it."""
+    """Returns the loader that replaces a dataset, or why it stays, after comparing."""
     pipeline = found.pipeline
     if pipeline._seed is not None:
         # `keras.utils.set_random_seed` sets it.
         with restore_generators():
             pipeline = pipeline.shuffle(seed=int(np.random.randint(1 << 31)))
     scope = f"the batches of fit. Validation stays with {_TITLE}"
-    report(found.read, dataset, pipeline, settings, _TITLE, print_line, scope)
+    compared = report(
+        found.read, dataset, pipeline, settings, _TITLE, print_line, scope
+    )
+    if compared.proof is not None and not compared.proof.is_equivalent:
+        return "the samples of infeed differ"
     options = settings.options(settings.cache)
     if keras.backend.backend() == "tensorflow":
         adapter = importlib.import_module("infeed.tensorflow")

@@ -5,11 +5,13 @@ batch, so that trainers which replace samplers, skip batches or mix images work 
 before.
 """
 
+import contextlib
 import itertools
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
@@ -28,7 +30,6 @@ from infeed.trainers.loader import (
     torch_adapter,
 )
 from infeed.trainers.torch_order import (
-    EpochOrder,
     keep_generators,
     read_epoch_order,
     sampler_of,
@@ -46,6 +47,8 @@ NAME = "torch"
 _ORIGINAL = DataLoader.__iter__
 # Share of the time of the report in which samples that are not shuffled are compared.
 _STILL_SHARE = 1 / 3
+# Attributes with the files or samples of a dataset: of a `Subset`, and of timm.
+_INNER = ("dataset", "reader")
 # By identity of the dataset, until it is freed: its signature, and its samples or the
 # reason why they stay.
 _samples_by_dataset: dict[int, tuple[Any, DatasetSamples | str]] = {}
@@ -125,12 +128,12 @@ def _epoch(loader: Any, settings: Settings) -> Iterator[Any]:
         # PyTorch asks for the order with the first batch.
         return EpochIterator(_begin_late(loader, samples, seed, settings), steps)
     try:
-        order = read_epoch_order(loader, len(samples.rows))
+        batches = _deliver(loader, samples, seed, settings)
     except UnknownSamplesError:
         # PyTorch draws the same numbers again.
         restore()
         raise
-    return EpochIterator(_deliver(loader, samples, order, seed, settings), steps)
+    return EpochIterator(batches, steps)
 
 
 def _begin_late(
@@ -139,7 +142,7 @@ def _begin_late(
     """Yields the batches of an epoch whose order is unknown before its first batch."""
     restore = keep_generators(loader)
     try:
-        order = read_epoch_order(loader, len(samples.rows))
+        batches = _deliver(loader, samples, seed, settings)
     except UnknownSamplesError as error:
         _say_once(type(loader.dataset).__name__, str(error))
         restore()
@@ -148,20 +151,24 @@ def _begin_late(
         restore()
         yield from own
         return
-    yield from _deliver(loader, samples, order, seed, settings)
+    yield from batches
 
 
 def _deliver(
-    loader: Any,
-    samples: DatasetSamples,
-    order: EpochOrder,
-    seed: int,
-    settings: Settings,
+    loader: Any, samples: DatasetSamples, seed: int, settings: Settings
 ) -> Iterator[Any]:
-    """Begins an epoch, and returns its batches."""
+    """Begins an epoch, and returns its batches.
+
+    Raises:
+        UnknownSamplesError: The order is unknown, or the pipeline cannot be opened.
+    """
+    order = read_epoch_order(loader, len(samples.rows))
     key = len(order.numbers), order.size
-    engine = samples.open(*key, settings)
-    budget = engine.loader.stats()["budget_bytes"]
+    try:
+        engine = samples.open(*key, settings)
+        budget = engine.loader.stats()["budget_bytes"]
+    except InfeedError as error:
+        raise UnknownSamplesError(str(error)) from error
     samples.first_epoch.report(order.size, loader.num_workers, budget)
     engine.begin_epoch(seed, samples.rows[order.numbers].tolist())
     collate, taken = loader.collate_fn, itertools.count()
@@ -225,15 +232,23 @@ def _compared_samples(loader: Any, settings: Settings) -> DatasetSamples:
 
 
 def _signature(dataset: Any) -> tuple[Any, ...]:
-    """Returns the identity of a dataset's attributes, and the text of its steps."""
+    """Returns the identity of a dataset's attributes, and what changes in place.
+
+    The latter are the settings of transforms, and lists such as files and labels.
+    """
     attributes = getattr(dataset, "__dict__", {})
     found: list[Any] = [type(dataset)]
     for name, value in attributes.items():
         found.append((name, id(value)))
         if "transform" in name:
             found.append(repr(value))
-    if (inner := attributes.get("dataset")) is not None:
-        found.append(_signature(inner))
+        elif isinstance(value, list):
+            with contextlib.suppress(TypeError):
+                found.append(hash(tuple(value)))
+        elif isinstance(value, np.ndarray | torch.Tensor):
+            found.append(hash(np.asarray(value).tobytes()))
+        elif name in _INNER:
+            found.append(_signature(value))
     return tuple(found)
 
 
@@ -261,14 +276,11 @@ def _report(
             **options,
         )
     name, count = type(loader.dataset).__name__, len(loader.dataset)
+    scope = f"the batches of a DataLoader over {count} samples of {name}"
     return report(
         *(read, theirs, records.batch(size)),
         Settings(seconds, settings.memory, settings.cache),
-        *(
-            TITLE,
-            print_line,
-            f"the batches of a DataLoader over {count} samples of {name}",
-        ),
+        *(TITLE, print_line, scope),
     )
 
 

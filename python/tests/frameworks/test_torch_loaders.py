@@ -297,6 +297,50 @@ def test_a_changed_transform_counts_from_the_next_epoch_on(both, dataset_of):
     assert_same(*both(call))
 
 
+@pytest.mark.parametrize("name", ["torchvision", "timm"])
+def test_labels_that_change_in_place_count_from_the_next_epoch_on(
+    with_infeed, classification, dataset_of, capsys, name
+):
+    if name == "timm":
+        timm = import_or_skip("timm.data")
+        dataset = timm.create_dataset("", root=str(classification.path))
+        dataset.transform = STILL
+        samples = dataset.reader.samples
+    else:
+        dataset = dataset_of()
+        samples = dataset.samples
+    loader = loader_of(dataset, batch_size=30)
+    first = [labels.tolist() for _, labels in loader]
+    samples[0] = (samples[0][0], 2)
+
+    second = [labels.tolist() for _, labels in loader]
+
+    assert first[0][0] == 0
+    assert second == [[2, *first[0][1:]]]
+    assert "stay with PyTorch: its labels" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_without_memory_stays_with_pytorch(
+    dataset_of, capsys, monkeypatch, workers
+):
+    monkeypatch.setattr("infeed.trainers.torch._reported", set())
+
+    def labels():
+        torch.manual_seed(4)
+        loader = loader_of(dataset_of(), shuffle=True, num_workers=workers)
+        return [[one.tolist() for _, one in loader] for _ in range(2)]
+
+    theirs = labels()
+    infeed.install("torch", proof_seconds=0, memory="1KiB")
+    try:
+        assert labels() == theirs
+    finally:
+        infeed.uninstall()
+
+    assert "stay with PyTorch: " in capsys.readouterr().err
+
+
 def test_loops_may_end_early_and_run_at_the_same_time(both, dataset_of):
     def call():
         loader = loader_of(dataset_of(), shuffle=True)

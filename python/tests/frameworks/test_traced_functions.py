@@ -180,7 +180,7 @@ OWN = {
                 for image in rows["image"]
             ]
         },
-        "in several ways",
+        "treats rows differently",
     ),
     "size": (
         lambda rows: {"x": [CHAIN(image) for image in rows["image"] if image.size[0]]},
