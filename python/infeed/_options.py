@@ -133,6 +133,8 @@ class BoxesOptions:
     oriented: bool | None = None
     columns: tuple[str, ...] = ()
     masks: str | None = None
+    outlines: str | None = None
+    map_stride: int | None = None
     min_size: float = 1.0
     min_area: float = 1.0
     min_visibility: float = 0.0
@@ -185,6 +187,8 @@ class DeclaredFields:
         oriented: bool | None = None,
         columns: Sequence[str] = (),
         masks: str | None = None,
+        outlines: str | None = None,
+        map_stride: int | None = None,
         min_size: float = 1.0,
         min_area: float = 1.0,
         min_visibility: float = 0.0,
@@ -218,6 +222,15 @@ class DeclaredFields:
                 of the ``segmentation`` of COCO, or uint8 or bool numbers
                 ``[n, height, width]``. Masks move with the pixels, by nearest
                 neighbour. Batches hold them as uint8, 0 and 1.
+            outlines: Name of the field with the outline of each box: a text with a JSON
+                list of the polygons of COCO, or floats, x and y of each corner in the
+                unit of the boxes, with two NaN after each outline. Corners move with
+                the pixels, and a box becomes the box around the visible part of its
+                outline. Batches hold the corners of this part, float32
+                ``[corners, 2]``, with a row of NaN after each outline.
+            map_stride: Pixels of the image per pixel of a map, on each axis. Batches
+                then hold a map instead of corners, int32 ``[n, H // map_stride, W //
+                map_stride]``: the number of the sample's box from 1, or 0.
             min_size: Minimum width and height of a box in the result, in pixels.
             min_area: Minimum area of a box in the result, in square pixels.
             min_visibility: Minimum share of a box's area that is still in the image.
@@ -226,9 +239,10 @@ class DeclaredFields:
             ConfigError: An argument is invalid.
         """
         names = _check.convert("boxes", "columns", columns, tuple[str, ...])
+        shapes = (masks, outlines, map_stride)
         sizes = (min_size, min_area, min_visibility)
         declared = BoxesOptions(
-            field, format, normalized, oriented, names, masks, *sizes
+            field, format, normalized, oriented, names, *shapes, *sizes
         )
         return self._with(_boxes=(*self._boxes, declared))
 

@@ -291,7 +291,7 @@ def _column_means(array: Array) -> Array:
         rows = array.reshape(len(array), -1) if array.ndim else array.reshape(1, 1)
         count, means = len(rows), rows.mean(axis=0, dtype=np.float64)
     else:
-        count, means = 0, np.zeros(array.shape[1] if array.ndim > 1 else 1)
+        count, means = 0, np.zeros(math.prod(array.shape[1:]))
     sizes = means[2:] - means[:2] if len(means) == _BOX_COLUMNS else means[:0]
     return np.concatenate([[count], means, sizes])
 

@@ -1,13 +1,11 @@
-"""infeed in Ultralytics: the batches of a training for detection."""
+"""infeed in Ultralytics: the batches of a training."""
 
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-import numpy as np
-import torch
 import ultralytics
-from ultralytics.models.yolo import detect
+from ultralytics.models.yolo import detect, obb, pose, segment
 from ultralytics.utils import LOGGER
 
 from infeed._options import Cache
@@ -18,21 +16,21 @@ from infeed.errors import ConfigError
 from infeed.pipeline import Pipeline
 from infeed.trainers import Settings, settings_of
 from infeed.trainers.loader import TrainerLoader, report
+from infeed.trainers.yolo_batches import YoloBatches
 
 NAME = "ultralytics"
 _TITLE = "Ultralytics"
 # Versions whose training was tried.
 _TRIED = "8.4"
-# The class that `YOLO.train` uses.
-_ORIGINAL = detect.DetectionTrainer
 
 
-class DetectionTrainer(_ORIGINAL):  # type: ignore[misc, valid-type]
-    """The trainer of Ultralytics with the batches of infeed.
+class InfeedTraining:
+    """A trainer of Ultralytics with the batches of infeed.
 
-    `install` makes it the class that ``YOLO.train`` uses. A trainer of your own can
-    inherit from it.
+    A trainer of your own can inherit from it, and then from one of Ultralytics.
     """
+
+    args: Any
 
     def get_dataloader(
         self,
@@ -42,7 +40,7 @@ class DetectionTrainer(_ORIGINAL):  # type: ignore[misc, valid-type]
         mode: str = "train",
     ) -> Any:
         """Returns the loader of a training or a validation."""
-        original = super().get_dataloader
+        original = super().get_dataloader  # type: ignore[misc]
         settings = settings_of(NAME)
         if mode != "train" or settings is None:
             return original(dataset_path, batch_size, rank, mode)
@@ -68,20 +66,41 @@ class DetectionTrainer(_ORIGINAL):  # type: ignore[misc, valid-type]
 
     def run_callbacks(self, event: str) -> None:
         """Runs the callbacks, and prints how the first epoch waited."""
-        super().run_callbacks(event)
+        super().run_callbacks(event)  # type: ignore[misc]
         loader = getattr(self, "train_loader", None)
         # The progress bar of the epoch has ended here.
         if event == "on_fit_epoch_end" and isinstance(loader, YoloLoader):
             loader.report_epoch()
 
 
-class YoloLoader(TrainerLoader):
-    """The batches of a pipeline in the layout of Ultralytics.
+class DetectionTrainer(InfeedTraining, detect.DetectionTrainer):
+    """The trainer of detectors."""
 
-    A batch has ``img``, uint8 ``[n, 3, size, size]``; for all boxes ``batch_idx``
-    ``[boxes]``, ``cls`` ``[boxes, 1]`` and ``bboxes`` ``[boxes, 4]``, centre, width and
-    height as shares of the image, all float32; and for each image ``im_file``,
-    ``ori_shape``, ``resized_shape`` and ``ratio_pad``.
+
+class SegmentationTrainer(InfeedTraining, segment.SegmentationTrainer):
+    """The trainer of models that segment instances."""
+
+
+class PoseTrainer(InfeedTraining, pose.PoseTrainer):
+    """The trainer of models for poses."""
+
+
+class OBBTrainer(InfeedTraining, obb.OBBTrainer):
+    """The trainer of detectors of rotated boxes."""
+
+
+# The trainers that `YOLO.train` uses: their module, and the class that replaces them.
+_TRAINERS = (
+    (detect, DetectionTrainer),
+    (segment, SegmentationTrainer),
+    (pose, PoseTrainer),
+    (obb, OBBTrainer),
+)
+_ORIGINALS = [getattr(module, made.__name__, None) for module, made in _TRAINERS]
+
+
+class YoloLoader(TrainerLoader):
+    """The batches of a pipeline in the layout of Ultralytics, as `YoloBatches`.
 
     Args:
         trainer: The trainer, whose epoch selects the samples.
@@ -126,56 +145,34 @@ class YoloLoader(TrainerLoader):
 
     def converter(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
         """Returns the function that turns batches into those of Ultralytics."""
-        dataset = self.dataset
-        files, shapes = dataset.im_files, [label["shape"] for label in dataset.labels]
-        size = dataset.imgsz
-
-        def convert(batch: dict[str, Any]) -> dict[str, Any]:
-            numbers = batch["number"].tolist()
-            values, offsets = batch["boxes"]
-            classes, _ = batch["labels"]
-            counts = torch.as_tensor(offsets).to(torch.int64).diff()
-            of_box = torch.arange(len(numbers), dtype=torch.float32)
-            corners = torch.as_tensor(values).reshape(-1, 4).float() / size
-            low, high = corners[:, :2], corners[:, 2:]
-            found = [tuple(map(int, shapes[number])) for number in numbers]
-            return {
-                "img": batch["image"],
-                "batch_idx": of_box.repeat_interleave(counts.cpu()),
-                "cls": torch.as_tensor(classes).reshape(-1, 1).float(),
-                "bboxes": torch.cat([(low + high) / 2, high - low], 1),
-                "im_file": tuple(files[number] for number in numbers),
-                "ori_shape": tuple(found),
-                "resized_shape": ((size, size),) * len(numbers),
-                "ratio_pad": tuple(_ratios(shape, size) for shape in found),
-            }
-
-        return convert
+        return YoloBatches(self.dataset)
 
 
 def install() -> None:
-    """Makes `YOLO.train` use the trainer of this module.
+    """Makes `YOLO.train` use the trainers of this module.
 
     Raises:
         ConfigError: This version has no class to replace.
     """
-    found = getattr(detect, "DetectionTrainer", None)
-    if not isinstance(found, type) or not hasattr(found, "get_dataloader"):
-        raise ConfigError(
-            f"install: Ultralytics {ultralytics.__version__} has no DetectionTrainer "
-            f"with get_dataloader; install a version {_TRIED}"
-        )
+    for original, (_, made) in zip(_ORIGINALS, _TRAINERS, strict=True):
+        if not isinstance(original, type) or not hasattr(original, "get_dataloader"):
+            raise ConfigError(
+                f"install: Ultralytics {ultralytics.__version__} has no "
+                f"{made.__name__} with get_dataloader; install a version {_TRIED}"
+            )
     if not ultralytics.__version__.startswith(f"{_TRIED}."):
         LOGGER.warning(
             f"infeed: Ultralytics {ultralytics.__version__} was not tried; "
             f"{_TRIED}.190 was"
         )
-    detect.DetectionTrainer = DetectionTrainer
+    for module, made in _TRAINERS:
+        setattr(module, made.__name__, made)
 
 
 def uninstall() -> None:
-    """Makes `YOLO.train` use its own trainer."""
-    detect.DetectionTrainer = _ORIGINAL
+    """Makes `YOLO.train` use its own trainers."""
+    for original, (module, made) in zip(_ORIGINALS, _TRAINERS, strict=True):
+        setattr(module, made.__name__, original)
 
 
 def _tail(loader: Any, world: int) -> Literal["keep", "drop", "wrap"]:
@@ -186,13 +183,6 @@ def _tail(loader: Any, world: int) -> Literal["keep", "drop", "wrap"]:
     if loader.drop_last:
         return "drop"
     return "wrap" if world > 1 else "keep"
-
-
-def _ratios(shape: tuple[int, ...], size: int) -> tuple[float, float]:
-    """Returns the ratios of height and width of the resized image to the file."""
-    ratio = size / max(shape)
-    height, width = (min(int(np.ceil(side * ratio)), size) for side in shape)
-    return height / shape[0], width / shape[1]
 
 
 def _cache(cache: bool | str, dataset: Any) -> str | Cache | None:

@@ -1,4 +1,4 @@
-"""A small dataset for detection, in the format of YOLO."""
+"""Small datasets in the format of YOLO, for each of its tasks."""
 
 from pathlib import Path
 
@@ -8,10 +8,18 @@ from PIL import Image
 IMAGES = 40
 # Resized to a longer side of 96, they have sides that are even numbers.
 SIZES = [(60, 80), (128, 96), (96, 72), (144, 144), (60, 120), (100, 60)]
+# The second and the third point are a pair.
+POINTS, FLIP_INDEX = 4, [0, 2, 1, 3]
 
 
-def write_boxed_folder(folder: Path) -> Path:
-    """Writes images of several sizes with up to four boxes; returns `data.yaml`."""
+def write_boxed_folder(folder: Path, task: str = "detect") -> Path:
+    """Writes images of several sizes with up to four objects; returns `data.yaml`.
+
+    Args:
+        folder: The folder.
+        task: Labels are boxes (``"detect"``), outlines (``"segment"``), boxes with
+            keypoints (``"pose"``) or the corners of rotated boxes (``"obb"``).
+    """
     rng = np.random.default_rng(0)
     for split, count in (("train", IMAGES), ("val", 8)):
         images, labels = folder / "images" / split, folder / "labels" / split
@@ -23,16 +31,42 @@ def write_boxed_folder(folder: Path) -> Path:
             image = Image.fromarray(small).resize((width, height), Image.BICUBIC)
             image.save(images / f"{number:03}.jpg", quality=95)
             rows = []
-            # One image in five has no box.
+            # One image in five has no object.
             for _ in range(number % 5):
                 side = rng.uniform(0.1, 0.5, 2)
                 centre = rng.uniform(side / 2, 1 - side / 2)
-                row = (int(rng.integers(3)), *centre, *side)
-                rows.append(" ".join(map(str, row)))
+                label = int(rng.integers(3))
+                values = _values(task, rng, centre, side)
+                rows.append(" ".join(map(str, (label, *values))))
             (labels / f"{number:03}.txt").write_text("\n".join(rows))
     path = folder / "data.yaml"
-    path.write_text(
+    text = (
         f"path: {folder}\ntrain: images/train\nval: images/val\n"
         "names:\n  0: zero\n  1: one\n  2: two\n"
     )
+    if task == "pose":
+        text += f"kpt_shape: [{POINTS}, 3]\nflip_idx: {FLIP_INDEX}\n"
+    path.write_text(text)
     return path
+
+
+def _values(task: str, rng, centre, side) -> list[float]:
+    """Returns the numbers of an object in this box: shares of the image."""
+    if task == "segment":
+        angles = np.sort(rng.uniform(0, 2 * np.pi, rng.integers(5, 12)))
+        radii = rng.uniform(0.4, 1, (len(angles), 1)) * side / 2
+        corners = centre + radii * np.stack([np.cos(angles), np.sin(angles)], 1)
+        return corners.ravel().tolist()
+    if task == "obb":
+        angle = rng.uniform(0, np.pi)
+        turn = np.array(
+            [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+        )
+        half = side / 2 * [0.9, 0.4]
+        signs = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
+        return np.clip(centre + signs * half @ turn.T, 0, 1).ravel().tolist()
+    if task == "pose":
+        points = rng.uniform(centre - side / 2, centre + side / 2, (POINTS, 2))
+        visible = rng.integers(0, 3, (POINTS, 1))
+        return [*centre, *side, *np.hstack([points, visible]).ravel()]
+    return [*centre, *side]

@@ -1,5 +1,6 @@
 """Trainings of Ultralytics with the batches of infeed."""
 
+import functools
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,8 @@ STILL = {
     **dict.fromkeys(("hsv_h", "hsv_s", "hsv_v"), 0.0),
 }
 BATCH = 8
+# The suffix of the model for each task.
+TASKS = {"detect": "", "segment": "-seg", "pose": "-pose", "obb": "-obb"}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,6 +43,17 @@ def boxed_images(tmp_path_factory):
     return write_boxed_folder(tmp_path_factory.mktemp("boxed"))
 
 
+@pytest.fixture(scope="session")
+def data_of(tmp_path_factory):
+    """Returns a function that returns the `data.yaml` of a dataset for a task."""
+
+    @functools.cache
+    def write(task):
+        return write_boxed_folder(tmp_path_factory.mktemp(task), task)
+
+    return write
+
+
 @pytest.fixture
 def with_infeed(settings):
     infeed.install("ultralytics", proof_seconds=0)
@@ -48,16 +62,17 @@ def with_infeed(settings):
 
 
 @pytest.fixture
-def trainer_of(boxed_images, tmp_path):
+def trainer_of(data_of, tmp_path):
     """Returns a function that makes a trainer, as `YOLO.train` does."""
     made = []
 
-    def make(**overrides):
-        from ultralytics.models.yolo import detect
+    def make(task="detect", **overrides):
+        from ultralytics import YOLO
 
+        suffix = TASKS[task]
         settings = {
-            "model": "yolo11n.yaml",
-            "data": str(boxed_images),
+            "model": f"yolo11n{suffix}.yaml",
+            "data": str(data_of(task)),
             "imgsz": 96,
             "batch": BATCH,
             "epochs": 4,
@@ -69,7 +84,8 @@ def trainer_of(boxed_images, tmp_path):
             "pretrained": False,
             "project": str(tmp_path),
         }
-        trainer = detect.DetectionTrainer(overrides=settings | overrides)
+        kind = YOLO(settings["model"]).task_map[task]["trainer"]
+        trainer = kind(overrides=settings | overrides)
         trainer._setup_train()
         made.append(trainer)
         return trainer
@@ -90,17 +106,16 @@ def trainer_log(settings, caplog):
     logger.removeHandler(caplog.handler)
 
 
-def by_file(loader) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Returns image, classes and boxes of each file in an epoch."""
+def by_file(loader) -> dict[str, dict[str, np.ndarray]]:
+    """Returns the arrays of each file in an epoch: rows of the image, and of boxes."""
     found = {}
     for batch in loader:
         for row, file in enumerate(batch["im_file"]):
             own = batch["batch_idx"] == row
-            found[file] = (
-                batch["img"][row].numpy().copy(),
-                batch["cls"][own].numpy(),
-                batch["bboxes"][own].numpy(),
-            )
+            images = {"img", "masks", "sem_masks"} & batch.keys()
+            boxes = {"cls", "bboxes", "keypoints"} & batch.keys()
+            found[file] = {name: batch[name][row].numpy().copy() for name in images}
+            found[file] |= {name: batch[name][own].numpy() for name in boxes}
     return found
 
 
@@ -136,46 +151,96 @@ def test_a_training_ends_with_a_model(with_infeed, boxed_images, tmp_path, train
     assert trainer_log.text.count("infeed: a step of the first epoch took") == 1
 
 
-def test_samples_without_augmentation_are_equal(settings, trainer_of):
-    original = trainer_of(**STILL).train_loader
-    theirs = by_file(original)
-    infeed.install("ultralytics", proof_seconds=0)
-    try:
-        ours = by_file(trainer_of(**STILL).train_loader)
-    finally:
-        infeed.uninstall()
+@pytest.fixture
+def loaders_of(settings, trainer_of):
+    """Returns a function that makes the loader of Ultralytics, and that of infeed."""
+
+    def make(*arguments, **overrides):
+        theirs = trainer_of(*arguments, **overrides).train_loader
+        infeed.install("ultralytics", proof_seconds=0)
+        try:
+            return theirs, trainer_of(*arguments, **overrides).train_loader
+        finally:
+            infeed.uninstall()
+
+    return make
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_samples_without_augmentation_are_equal(loaders_of, task):
+    theirs, ours = map(by_file, loaders_of(task, **STILL))
 
     assert ours.keys() == theirs.keys()
-    for file, (image, classes, boxes) in theirs.items():
-        own_image, own_classes, own_boxes = ours[file]
-        assert own_image.shape == image.shape, file
+    for file, expected in theirs.items():
+        found = ours[file]
+        assert found.keys() == expected.keys()
+        assert found["img"].shape == expected["img"].shape, file
         # Positions of pixels are rounded to 1/2048 by OpenCV.
-        apart = np.abs(own_image.astype(int) - image.astype(int))
+        apart = np.abs(found["img"].astype(int) - expected["img"].astype(int))
         assert apart.max() <= 2, file
-        np.testing.assert_array_equal(own_classes, classes)
-        # A box begins at the left edge of the resized image, whose side is rounded.
-        np.testing.assert_allclose(own_boxes, boxes, atol=1.0 / 96)
+        np.testing.assert_array_equal(found["cls"], expected["cls"])
+        if task == "obb":
+            check_rotated(found["bboxes"], expected["bboxes"])
+        else:
+            # A box begins at the left edge of the resized image, whose side is rounded.
+            np.testing.assert_allclose(
+                found["bboxes"], expected["bboxes"], atol=1.0 / 96
+            )
+        if task == "segment":
+            check_masks(found["masks"], expected["masks"])
+            check_masks(found["sem_masks"], expected["sem_masks"])
+        if task == "pose":
+            visible = expected["keypoints"][..., 2] > 0
+            np.testing.assert_array_equal(found["keypoints"][..., 2] > 0, visible)
+            np.testing.assert_allclose(
+                found["keypoints"][visible],
+                expected["keypoints"][visible],
+                atol=1.0 / 96,
+            )
 
 
-def test_a_batch_has_the_layout_of_ultralytics(settings, trainer_of):
-    theirs = next(iter(trainer_of().train_loader))
-    infeed.install("ultralytics", proof_seconds=0)
-    try:
-        loader = trainer_of().train_loader
-        ours = next(iter(loader))
-    finally:
-        infeed.uninstall()
+def check_rotated(found, expected):
+    """Compares rotated boxes: shares of the image, and angles."""
+    np.testing.assert_allclose(found[:, :4], expected[:, :4], atol=1.5 / 96)
+    # Angles repeat after half a turn; that of a square does after a quarter.
+    turns = np.abs(found[:, 4] - expected[:, 4])
+    is_square = np.abs(expected[:, 2] / expected[:, 3] - 1) < 0.2
+    np.testing.assert_allclose(np.sin(turns)[~is_square], 0, atol=0.05)
+
+
+def check_masks(found, expected):
+    """Compares maps of objects, whose edges Ultralytics draws from rounded corners."""
+    apart = found != expected
+    assert apart.mean() < 0.02
+    # A pixel that differs has the value of one next to it.
+    padded = np.pad(expected, 1, mode="edge")
+    height, width = expected.shape
+    around = [
+        padded[down : down + height, right : right + width] == found
+        for down in range(3)
+        for right in range(3)
+    ]
+    assert np.any(around, axis=0).all()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_batch_has_the_layout_of_ultralytics(loaders_of, task):
+    original, loader = loaders_of(task)
+    theirs, ours = next(iter(original)), next(iter(loader))
 
     assert names_of(ours) == names_of(theirs)
-    assert ours["img"].shape == theirs["img"].shape
-    assert ours["bboxes"].shape[1:] == theirs["bboxes"].shape[1:]
+    for name in {"img", "masks", "sem_masks"} & ours.keys():
+        assert ours[name].shape == theirs[name].shape
+    for name in {"bboxes", "keypoints"} & ours.keys():
+        assert ours[name].shape[1:] == theirs[name].shape[1:]
     assert len(ours["ratio_pad"]) == len(ours["ori_shape"]) == BATCH
     assert loader.num_workers == 0
     assert loader.batch_size == BATCH
 
 
-def test_augmented_samples_have_equal_distributions(with_infeed, trainer_of):
-    dataset = trainer_of(degrees=20.0, flipud=0.3).train_loader.dataset
+@pytest.mark.parametrize("task", TASKS)
+def test_augmented_samples_have_equal_distributions(with_infeed, trainer_of, task):
+    dataset = trainer_of(task, degrees=20.0, flipud=0.3).train_loader.dataset
     read = read_yolo(dataset)
 
     found = compare(read.dataset, read.records, 24, limits_s=None)

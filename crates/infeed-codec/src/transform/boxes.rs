@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Step;
 use super::iou_crop::has_centre;
+use super::{OutlineExtent, Step};
 use infeed_core::sample::Size;
 
 /// Meaning of the four numbers of a box.
@@ -63,6 +63,18 @@ impl Step {
             | Step::Gray { .. }
             | Step::Chains { .. }
             | Step::Erase { .. } => [x, y],
+        }
+    }
+
+    /// Moves points of an image of this size, as [`Step::move_point`].
+    pub fn move_points(&self, points: &mut [[f64; 2]], input: Size) {
+        match self {
+            Step::Warp(warp) => warp.move_points(points, input),
+            _ => {
+                for point in points {
+                    *point = self.move_point(*point, input);
+                }
+            }
         }
     }
 }
@@ -127,6 +139,14 @@ impl MovingBox {
     /// Limits the visible part to what is left of the object: its left, top, right and bottom.
     pub fn cover(&mut self, left_over: [f64; 4]) {
         self.visible = left_over;
+    }
+
+    /// Replaces the box by that around an outline, which moved with it.
+    pub fn surround(&mut self, outline: OutlineExtent) {
+        let OutlineExtent { whole, visible } = outline;
+        self.whole = whole;
+        self.visible = visible.unwrap_or_default();
+        self.is_dropped |= visible.is_none();
     }
 
     /// Whether no step dropped the box, and a part of it is in the image.

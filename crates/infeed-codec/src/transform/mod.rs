@@ -41,6 +41,7 @@ mod noise;
 mod normalize;
 mod onehot;
 mod operation;
+mod outlines;
 mod pad;
 mod palette;
 mod params;
@@ -91,6 +92,7 @@ pub use noise::GaussianNoise;
 pub use normalize::{Affine, Normalize, ToFloat};
 pub use onehot::{AcceptedPixels, MaskClasses, MaskContent};
 pub use onehot::{ClassIndex, DEFAULT_IGNORE_INDEX, MAX_CLASSES, OneHot, Unknown};
+pub use outlines::{MovingOutlines, ObjectMap, OutlineExtent, PaintedObject, write_map};
 pub use pad::Pad;
 pub use palette::Palette;
 pub use params::{

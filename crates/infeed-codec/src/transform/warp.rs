@@ -56,6 +56,20 @@ impl Warp {
         [x - f64::from(part.left), y - f64::from(part.top)]
     }
 
+    /// Moves points as `move_point`, with one matrix for all.
+    pub(super) fn move_points(&self, points: &mut [[f64; 2]], image: Size) {
+        let Some(matrix) = self.position_matrix(image) else {
+            for point in points {
+                *point = self.move_point(*point, image);
+            }
+            return;
+        };
+        let forward = invert(matrix);
+        for point in points {
+            *point = transform_point(&forward, *point);
+        }
+    }
+
     /// Moves a point that is a pixel of an image of this size, as `move_point`.
     pub(super) fn move_pixel(&self, at: [f64; 2], image: Size) -> [f64; 2] {
         let WarpMap::Projective { pixel_matrix, .. } = self.map else {

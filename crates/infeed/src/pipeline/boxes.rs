@@ -32,6 +32,16 @@ pub struct BoxesSpec {
     /// segmentations, or one number per pixel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub masks: Option<String>,
+    /// Field with the outline of each box, whose corners move with the image: a JSON list of COCO's
+    /// polygons, or x and y of each corner in the unit of the boxes, with two NaN after each outline
+    /// and twice infinity between the polygons of one. The box becomes the box around the visible
+    /// part of its outline. Batches have the corners of this part, float32, in the second form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outlines: Option<String>,
+    /// Pixels of the image per pixel of a map, on each axis. Batches then have, instead of corners,
+    /// the number of the box of each pixel from 1, and 0 where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map_stride: Option<u32>,
     /// Minimum width and height of a box in the result, in pixels.
     #[serde(default = "one")]
     pub min_size: f64,
@@ -57,6 +67,8 @@ impl BoxesSpec {
             oriented: None,
             columns: Vec::new(),
             masks: None,
+            outlines: None,
+            map_stride: None,
             min_size: one(),
             min_area: one(),
             min_visibility: 0.0,
@@ -77,6 +89,14 @@ impl BoxesSpec {
         self
     }
 
+    /// Sets the field with the outline of each box, and the stride of a map of the boxes.
+    #[must_use]
+    pub fn outlines(mut self, name: impl Into<String>, map_stride: Option<u32>) -> BoxesSpec {
+        self.outlines = Some(name.into());
+        self.map_stride = map_stride;
+        self
+    }
+
     /// Whether coordinates refer to the image in its EXIF orientation.
     pub fn is_oriented(&self) -> bool {
         self.oriented.unwrap_or(false)
@@ -84,7 +104,8 @@ impl BoxesSpec {
 
     /// Whether the values of a field move with the image.
     pub fn moves(&self, field: &str) -> bool {
-        self.field == field || self.masks.as_deref() == Some(field)
+        let fields = [&self.masks, &self.outlines].map(Option::as_deref);
+        self.field == field || fields.contains(&Some(field))
     }
 
     /// Returns the conditions under which a box stays.

@@ -405,7 +405,10 @@ impl Pipeline {
         match declared.iter_mut().find(|spec| spec.field == own.field) {
             // The format of masks is the source's.
             Some(spec) => {
-                spec.masks = spec.masks.take().or(own.masks);
+                let masks = own
+                    .masks
+                    .filter(|name| spec.outlines.as_ref() != Some(name));
+                spec.masks = spec.masks.take().or(masks);
                 spec.oriented = spec.oriented.or(own.oriented);
             }
             None => declared.push(own),

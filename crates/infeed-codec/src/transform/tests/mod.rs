@@ -8,6 +8,7 @@ mod depths;
 mod descriptions;
 mod draws;
 mod golden;
+mod outlines;
 mod pixels;
 mod points;
 mod random;

@@ -5,6 +5,7 @@ pub(crate) mod labels;
 mod masks;
 pub(crate) mod moved_fields;
 pub(crate) mod objects;
+mod outlines;
 mod points;
 mod values;
 mod waveform;

@@ -48,10 +48,11 @@ impl MovedFields {
         Ok(MovedFields { boxes, points })
     }
 
-    /// Upper bound of the memory for the masks of a sample: their rows, and planes.
-    fn mask_bytes(&self, (images, shared): SampleImages<'_>) -> u64 {
-        let (mut rows, mut largest) = (0_u64, 0);
-        for boxes in self.boxes.iter().filter(|boxes| boxes.masks.is_some()) {
+    /// Upper bound of the memory for the masks and outlines of a sample: their rows, and planes.
+    fn shape_bytes(&self, (images, shared): SampleImages<'_>) -> u64 {
+        let mut bytes = 0_u64;
+        for boxes in &self.boxes {
+            let (mut masks, mut count, mut largest) = (0_u64, 0_u64, 0);
             for image in images {
                 let mut size = image.frame.size;
                 largest = size.pixels().max(largest);
@@ -59,14 +60,19 @@ impl MovedFields {
                     size = step.output_size(size);
                     largest = size.pixels().max(largest);
                 }
-                let row = size
-                    .pixels()
-                    .saturating_mul(boxes.count(&image.record.fields));
-                rows = rows.saturating_add(row);
+                let own = boxes.count(&image.record.fields);
+                count = count.saturating_add(own);
+                masks = masks.saturating_add(size.pixels().saturating_mul(own));
+            }
+            if boxes.masks.is_some() {
+                // Two planes and an outline.
+                bytes = bytes.saturating_add(masks).saturating_add(3 * largest);
+            }
+            if let Some(outlines) = &boxes.outlines {
+                bytes = bytes.saturating_add(outlines.bytes((images, shared), count, largest));
             }
         }
-        // Two planes and an outline.
-        rows.saturating_add(3 * largest)
+        bytes
     }
 }
 
@@ -87,8 +93,14 @@ impl KindPlan for MovedFields {
     }
 
     fn set_image_size(&mut self, size: Option<Size>) {
-        let masks = self.boxes.iter_mut().filter_map(|plan| plan.masks.as_mut());
-        masks.for_each(|masks| masks.size = size);
+        for plan in &mut self.boxes {
+            if let Some(masks) = &mut plan.masks {
+                masks.size = size;
+            }
+            if let Some(outlines) = &mut plan.outlines {
+                outlines.size = size;
+            }
+        }
     }
 
     fn boxes(&self, record: &Record, frame: ImageFrame) -> Result<Vec<MovingBox>, StageFailure> {
@@ -100,7 +112,8 @@ impl KindPlan for MovedFields {
     }
 
     fn needs_contents(&self) -> bool {
-        self.boxes.iter().any(|boxes| boxes.masks.is_some())
+        let mut boxes = self.boxes.iter();
+        boxes.any(|boxes| boxes.masks.is_some() || boxes.outlines.is_some())
     }
 
     fn scratch_bytes(&self, sample: &DrawnSample<'_>) -> u64 {
@@ -109,12 +122,12 @@ impl KindPlan for MovedFields {
             let plans = self.boxes.iter();
             plans.map(move |boxes| boxes.scratch_bytes(record))
         });
-        boxes.fold(self.mask_bytes(sample.images), u64::saturating_add)
+        boxes.fold(self.shape_bytes(sample.images), u64::saturating_add)
     }
 
     fn row_bytes(&self, sample: &DrawnSample<'_>) -> u64 {
         let stored = own_bytes(sample.record, &self.columns());
-        stored.saturating_add(self.mask_bytes(sample.images))
+        stored.saturating_add(self.shape_bytes(sample.images))
     }
 
     fn write(
@@ -126,7 +139,12 @@ impl KindPlan for MovedFields {
         let images = sample.images;
         for boxes in &self.boxes {
             let kept = remaining_boxes_per_image(boxes, images)?;
-            boxes.write(&kept, cells);
+            let mut order = KeptBoxes::positions(&kept);
+            let outline = &mut scratch.masks.outline;
+            if let Some(outlines) = &boxes.outlines {
+                outlines.write(&kept, &mut order, cells, outline)?;
+            }
+            boxes.write(&kept, &order, cells);
             if let Some(masks) = &boxes.masks {
                 masks.write(images, &kept, cells, scratch)?;
             }
@@ -162,6 +180,9 @@ impl KindPlan for MovedFields {
             }
             if let Some(masks) = &boxes.masks {
                 shapes.objects = masks.objects(images, &kept, scratch)?;
+            }
+            if let Some(outlines) = &boxes.outlines {
+                shapes.objects = outlines.objects(&kept, &mut scratch.masks.outline);
             }
         }
         for points in &self.points {

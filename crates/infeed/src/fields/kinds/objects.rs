@@ -12,7 +12,7 @@ use infeed_core::sample::Record;
 /// The objects of a pipeline.
 #[derive(Debug)]
 pub(crate) struct ObjectsPlan {
-    boxes: BoxesPlan,
+    boxes: Box<BoxesPlan>,
     masks: MasksPlan,
 }
 
@@ -31,9 +31,19 @@ impl ObjectsPlan {
         if !boxes.is_empty() {
             return Err("a pipeline with it can have one field of boxes; remove one".to_owned());
         }
+        if last.as_ref().is_some_and(|boxes| boxes.outlines.is_some()) {
+            return Err(
+                "it pastes objects by their masks, and outlines would not follow; declare the \
+                 field with masks= instead of outlines="
+                    .to_owned(),
+            );
+        }
         let objects = last.and_then(|mut boxes| {
             let masks = boxes.masks.take()?;
-            Some(ObjectsPlan { boxes, masks })
+            Some(ObjectsPlan {
+                boxes: Box::new(boxes),
+                masks,
+            })
         });
         objects.ok_or_else(|| {
             "it pastes objects by their masks; declare these with .boxes(..., masks=...)".to_owned()

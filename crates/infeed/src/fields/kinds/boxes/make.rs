@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use super::kept_boxes::KeptBoxes;
+use super::kept_boxes::{BoxPosition, KeptBoxes};
 use super::plan::{BoxesPlan, SIDES};
 use crate::fields::cells::put;
 use crate::fields::failure::{BoxesError, SampleError, StageFailure};
@@ -45,7 +45,15 @@ impl BoxesPlan {
         shared: &[(usize, Step)],
     ) -> Result<KeptBoxes, StageFailure> {
         let record = &image.record.fields;
-        let (boxes, size) = self.move_boxes(image, shared)?;
+        let (mut boxes, size) = self.move_boxes(image, shared)?;
+        let mut outlines = None;
+        if let Some(plan) = &self.outlines {
+            let moved = plan.move_outlines(image, shared, boxes.len())?;
+            for (number, moving) in boxes.iter_mut().enumerate() {
+                moving.surround(moved.extent(number));
+            }
+            outlines = Some(moved);
+        }
         let mut columns = Vec::with_capacity(self.columns.len());
         for (column, name) in self.columns.iter().zip(&self.spec.columns) {
             let found = record[column.field].len();
@@ -81,6 +89,7 @@ impl BoxesPlan {
             columns,
             numbers,
             corners,
+            outlines,
             of: boxes.len(),
             size,
         })
@@ -117,30 +126,33 @@ impl BoxesPlan {
         Ok((boxes, size))
     }
 
-    /// Writes the boxes that stay of the records of a sample, with their rows of other fields.
-    pub(crate) fn write(&self, records: &[KeptBoxes], cells: &mut [RowCell]) {
-        let count: usize = records.iter().map(|of| of.numbers.len()).sum();
-        let mut values = Vec::with_capacity(count * SIDES * DType::Float32.bytes());
-        for of in records {
-            for &corners in &of.corners {
-                let corners = match self.spec.normalized {
-                    true => scale(corners, sides(of.size).map(f64::recip)),
-                    false => corners,
-                };
-                for value in self.spec.format.values(corners) {
-                    values.extend_from_slice(&(value as f32).to_le_bytes());
-                }
+    /// Writes the boxes that stay of the records of a sample, in this order, with their rows of other
+    /// fields.
+    pub(crate) fn write(
+        &self,
+        records: &[KeptBoxes],
+        order: &[BoxPosition],
+        cells: &mut [RowCell],
+    ) {
+        let mut values = Vec::with_capacity(order.len() * SIDES * DType::Float32.bytes());
+        for &BoxPosition { image, at } in order {
+            let (corners, size) = (records[image].corners[at], records[image].size);
+            let corners = match self.spec.normalized {
+                true => scale(corners, sides(size).map(f64::recip)),
+                false => corners,
+            };
+            for value in self.spec.format.values(corners) {
+                values.extend_from_slice(&(value as f32).to_le_bytes());
             }
         }
         put(&mut cells[self.field], values);
-        for (at, column) in self.columns.iter().enumerate() {
+        for (number, column) in self.columns.iter().enumerate() {
             let row_bytes = column.item.iter().product::<usize>() * column.dtype.bytes();
-            let mut values = Vec::with_capacity(count * row_bytes);
-            for of in records {
-                for number in &of.numbers {
-                    let row = number * row_bytes..(number + 1) * row_bytes;
-                    values.extend_from_slice(&of.columns[at][row]);
-                }
+            let mut values = Vec::with_capacity(order.len() * row_bytes);
+            for &BoxPosition { image, at } in order {
+                let begin = records[image].numbers[at] * row_bytes;
+                let column = &records[image].columns[number];
+                values.extend_from_slice(&column[begin..begin + row_bytes]);
             }
             put(&mut cells[column.field], values);
         }

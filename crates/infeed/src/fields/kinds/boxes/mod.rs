@@ -6,5 +6,5 @@ mod make;
 mod plan;
 
 pub use check::{BoxCheck, BoxCount};
-pub(crate) use kept_boxes::KeptBoxes;
+pub(crate) use kept_boxes::{BoxPosition, KeptBoxes};
 pub(crate) use plan::{BoxesPlan, plans};

@@ -1,6 +1,7 @@
 //! Declared boxes, checked: their field, and the fields with one row per box.
 
 use crate::fields::kinds::masks::{self, MasksPlan};
+use crate::fields::kinds::outlines::{self, MAX_STRIDE, OutlinesPlan};
 use crate::fields::kinds::points::PointsPlan;
 use crate::fields::moving::check_image;
 use crate::pipeline::{BoxesSpec, Pipeline};
@@ -21,6 +22,8 @@ pub(crate) struct BoxesPlan {
     pub(super) columns: Vec<BoxColumn>,
     /// The field with their masks.
     pub(crate) masks: Option<MasksPlan>,
+    /// The field with their outlines.
+    pub(crate) outlines: Option<OutlinesPlan>,
 }
 
 /// A field with one row per box.
@@ -49,6 +52,10 @@ impl BoxesPlan {
         if let Some(masks) = self.masks.as_ref().filter(|masks| masks.field == field) {
             return Some(masks.kind());
         }
+        let outlines = self.outlines.as_ref();
+        if let Some(outlines) = outlines.filter(|outlines| outlines.field == field) {
+            return Some(outlines.kind());
+        }
         let column = self.columns.iter().find(|column| column.field == field);
         match column {
             None if self.field == field => Some(list(DType::Float32, vec![SIDES])),
@@ -60,13 +67,16 @@ impl BoxesPlan {
     pub(super) fn fields(&self) -> impl Iterator<Item = usize> {
         let columns = self.columns.iter().map(|column| column.field);
         let masks = self.masks.as_ref().map(|masks| masks.field);
-        std::iter::once(self.field).chain(columns).chain(masks)
+        let outlines = self.outlines.as_ref().map(|outlines| outlines.field);
+        let polygons = masks.into_iter().chain(outlines);
+        std::iter::once(self.field).chain(columns).chain(polygons)
     }
 
     /// Whether the values of a field move with the image, and not only the choice of its rows.
     pub(crate) fn moves(&self, field: usize) -> bool {
-        let has_masks = |masks: &MasksPlan| masks.field == field;
-        self.field == field || self.masks.as_ref().is_some_and(has_masks)
+        let masks = self.masks.as_ref().map(|masks| masks.field);
+        let outlines = self.outlines.as_ref().map(|outlines| outlines.field);
+        self.field == field || [masks, outlines].contains(&Some(field))
     }
 
     /// Returns the points in the columns.
@@ -91,7 +101,7 @@ pub(crate) fn plans(
         check(pipeline, spec, fields)?;
         let mut plan = None;
         let names = std::iter::once(&spec.field).chain(&spec.columns);
-        for name in names.chain(&spec.masks) {
+        for name in names.chain(&spec.masks).chain(&spec.outlines) {
             let wrong = |problem: String| Err(Error::config("boxes", problem));
             let Some(at) = fields.iter().position(|field| field.name == *name) else {
                 if all {
@@ -114,6 +124,7 @@ pub(crate) fn plans(
                             dtype,
                             columns: Vec::new(),
                             masks: None,
+                            outlines: None,
                         });
                     }
                     None => return wrong(format!("`{name}` cannot hold boxes; {BOXES}")),
@@ -122,6 +133,13 @@ pub(crate) fn plans(
                     plan.masks = masks::plan_masks(at, &fields[at], spec.is_oriented());
                     if plan.masks.is_none() {
                         return wrong(format!("`{name}` cannot hold masks; {}", masks::MASKS));
+                    }
+                }
+                Some(plan) if spec.outlines.as_ref() == Some(name) => {
+                    plan.outlines = outlines::plan_outlines(at, &fields[at], spec);
+                    if plan.outlines.is_none() {
+                        let fix = outlines::OUTLINES;
+                        return wrong(format!("`{name}` cannot hold outlines; {fix}"));
                     }
                 }
                 Some(plan) => match box_column(at, &fields[at], &mut points) {
@@ -153,6 +171,21 @@ fn check(pipeline: &Pipeline, spec: &BoxesSpec, fields: &[Field]) -> Result<(), 
     if !(0.0..=1.0).contains(&spec.min_visibility) {
         let found = spec.min_visibility;
         return wrong(format!("min_visibility is {found}, it must be 0 to 1"));
+    }
+    if let Some(stride) = spec.map_stride {
+        if spec.outlines.is_none() {
+            return wrong("map_stride needs outlines; set outlines, or remove it".to_owned());
+        }
+        if spec.masks.is_some() {
+            let problem = "a map sorts the boxes, and masks would have another order; remove \
+                           map_stride or masks";
+            return wrong(problem.to_owned());
+        }
+        if !(1..=MAX_STRIDE).contains(&stride) {
+            return wrong(format!(
+                "map_stride is {stride}, it must be 1 to {MAX_STRIDE}"
+            ));
+        }
     }
     check_image("boxes", pipeline, fields)
 }
