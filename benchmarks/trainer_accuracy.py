@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Trains a detector of Ultralytics with its own loader and with `infeed.install`.
+"""Trains a model of Ultralytics with its own loader and with `infeed.install`.
 
     python benchmarks/trainer_accuracy.py --seeds 8 --epochs 8
+    python benchmarks/trainer_accuracy.py --task segment --seeds 5
 
 The network is the smallest one of YOLO11 with half of its channels, trained from random
 weights on the processors, with all default augmentation. Images are the scenes of
 `training.py`. Both loaders run with every seed, in turn. The table has mAP50 on 400
-other scenes, steps per second, and the share of the time that the loop waited. Runs in
-`.venv-trainers/ultralytics`.
+other scenes (of the masks, with `--task segment`), steps per second, and the share of
+the time that the loop waited. Runs in `.venv-trainers/ultralytics`.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import infeed
@@ -25,11 +27,16 @@ import scenes
 from training import LOADERS, Run, table
 
 HELD_OUT = 400
+# Corners of the outline of a circle.
+CORNERS = 32
+# Suffix of the model of each task.
+SUFFIXES = {"detect": "", "segment": "-seg"}
 
 
 def main() -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--task", choices=SUFFIXES, default="detect")
     parser.add_argument("--count", type=int, default=2400, help="scenes to train on")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=8)
@@ -39,7 +46,7 @@ def main() -> int:
     runs: dict[str, list[Run]] = {name: [] for name in LOADERS}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["YOLO_CONFIG_DIR"] = folder
-        data = write_scenes(Path(folder), options.count)
+        data = write_scenes(Path(folder), options.count, options.task)
         for seed in range(options.seeds):
             # The order changes from seed to seed, so that neither is always first.
             for name in LOADERS if seed % 2 else LOADERS[::-1]:
@@ -53,7 +60,7 @@ def main() -> int:
     return 0
 
 
-def write_scenes(folder: Path, count: int) -> Path:
+def write_scenes(folder: Path, count: int, task: str) -> Path:
     """Writes scenes in the format of YOLO; returns the `data.yaml`."""
     numbers = iter(range(count + HELD_OUT))
     for split, size in (("train", count), ("val", HELD_OUT)):
@@ -66,12 +73,9 @@ def write_scenes(folder: Path, count: int) -> Path:
                 images / f"{number:06}.jpg", quality=90
             )
             rows = []
-            for (left, top, right, bottom), label in zip(
-                one.boxes, one.labels, strict=True
-            ):
-                sides = (right - left, bottom - top)
-                centre = (left + right) / 2, (top + bottom) / 2
-                shares = (value / scenes.SIDE for value in (*centre, *sides))
+            for box, label in zip(one.boxes, one.labels, strict=True):
+                values = outline(label, box) if task == "segment" else centred(box)
+                shares = (value / scenes.SIDE for value in values)
                 rows.append(" ".join(map(str, (label - 1, *shares))))
             (labels / f"{number:06}.txt").write_text("\n".join(rows))
     names = "".join(f"  {at}: {name}\n" for at, name in enumerate(scenes.CLASSES))
@@ -81,15 +85,36 @@ def write_scenes(folder: Path, count: int) -> Path:
     return folder / "data.yaml"
 
 
+def centred(box: list[float]) -> list[float]:
+    """Returns centre, width and height of a box."""
+    left, top, right, bottom = box
+    return [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
+
+
+def outline(label: int, box: list[float]) -> list[float]:
+    """Returns x and y of the corners of a shape in a box."""
+    x, y, width, height = centred(box)
+    if scenes.CLASSES[label - 1] == "circle":
+        angles = np.linspace(0, 2 * np.pi, CORNERS, endpoint=False)
+        corners = np.stack([np.cos(angles), np.sin(angles)], 1)
+    elif scenes.CLASSES[label - 1] == "rectangle":
+        corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
+    else:
+        corners = np.array([[0, -1], [1, 1], [-1, 1]])
+    return (np.array([x, y]) + corners * [width / 2, height / 2]).ravel().tolist()
+
+
 def train(data: Path, seed: int, options: argparse.Namespace) -> Run:
     """Trains a new network, and evaluates it."""
     from ultralytics import YOLO
     from ultralytics.utils import ROOT, YAML
 
-    settings = YAML.load(ROOT / "cfg/models/11/yolo11.yaml")
+    suffix = SUFFIXES[options.task]
+    settings = YAML.load(ROOT / f"cfg/models/11/yolo11{suffix}.yaml")
     settings["scales"] = {"n": [0.33, 0.125, 256]}
-    YAML.save(data.parent / "yolo11n.yaml", settings)
-    model = YOLO(str(data.parent / "yolo11n.yaml"), task="detect")
+    path = data.parent / f"yolo11n{suffix}.yaml"
+    YAML.save(path, settings)
+    model = YOLO(str(path), task=options.task)
     clock = Clock()
     model.add_callback("on_train_batch_start", lambda trainer: clock.begin_step())
     model.add_callback("on_train_batch_end", lambda trainer: clock.end_step())
@@ -102,7 +127,8 @@ def train(data: Path, seed: int, options: argparse.Namespace) -> Run:
         **{"amp": False, "val": False, "verbose": False, "pretrained": False},
     )
     found = model.val(**common, verbose=False)
-    return Run(float(found.box.map50), clock.steps / clock.took_s, clock.waited_share)
+    scores = found.seg if options.task == "segment" else found.box
+    return Run(float(scores.map50), clock.steps / clock.took_s, clock.waited_share)
 
 
 class Clock:

@@ -1,10 +1,11 @@
 """Compares the loaders of trainers with those of `infeed.install`.
 
-    python benchmarks/trainers.py TRAINER PHOTOS [--size 640] [--images 1200]
+    python benchmarks/trainers.py TRAINER PHOTOS [--size 640] [--task segment]
 
 Runs in an environment with the trainer, such as `.venv-trainers/ultralytics`; for
 torchvision, timm and transformers in `.venv-frameworks`. PHOTOS is a folder of JPEGs;
-copies of them get one to six random boxes each, or lie in three folders of classes.
+copies of them get one to six random boxes each, or lie in three folders of classes. A
+task of Ultralytics gets outlines, keypoints or rotated boxes instead.
 Both loaders run in turn, without a model. Rates are images per second after the first
 batch of an epoch. The size is that of the model: RF-DETR makes larger images, which its
 model shrinks to a random size.
@@ -13,6 +14,7 @@ model shrinks to a random size.
 import argparse
 import importlib
 import json
+import math
 import os
 import random
 import shutil
@@ -33,9 +35,13 @@ import infeed
 # Images of a batch, for detectors and for classifiers.
 BATCH, CLASSIFIED = 16, 64
 WORKERS = os.cpu_count() or 1
+# Suffixes of the models of Ultralytics by task.
+MODELS = {"detect": "", "segment": "-seg", "pose": "-pose", "obb": "-obb"}
+# Corners of an outline, and keypoints of an object.
+CORNERS, POINTS = 24, 17
 
 
-def write_boxed(photos: Path, folder: Path, images: int) -> Path:
+def write_boxed(photos: Path, folder: Path, images: int, task: str) -> Path:
     """Copies photographs, and writes their boxes for both trainers.
 
     Returns:
@@ -61,7 +67,8 @@ def write_boxed(photos: Path, folder: Path, images: int) -> Path:
             for _ in range(draws.randint(1, 6)):
                 sides = [draws.uniform(0.05, 0.5) for _ in range(2)]
                 centre = [draws.uniform(side / 2, 1 - side / 2) for side in sides]
-                numbers = " ".join(f"{value:.6f}" for value in (*centre, *sides))
+                values = label_values(task, centre, sides, draws)
+                numbers = " ".join(f"{value:.6f}" for value in values)
                 lines.append(f"{draws.randrange(3)} {numbers}")
                 corner = [at - side / 2 for at, side in zip(centre, sides, strict=True)]
                 box = [
@@ -79,21 +86,48 @@ def write_boxed(photos: Path, folder: Path, images: int) -> Path:
     path.write_text(
         f"path: {folder}\ntrain: train/images\nval: valid/images\n"
         "names:\n  0: zero\n  1: one\n  2: two\n"
+        f"kpt_shape: [{POINTS}, 3]\nflip_idx: {list(range(POINTS))}\ntask: {task}\n"
     )
     return path
 
 
+def label_values(
+    task: str, centre: list[float], sides: list[float], draws: random.Random
+) -> list[float]:
+    """Returns the numbers of a label of Ultralytics, as shares of the image."""
+    if task == "pose":
+        points = [
+            at + draws.uniform(-0.5, 0.5) * side
+            for _ in range(POINTS)
+            for at, side in zip(centre, sides, strict=True)
+        ]
+        points = [value for at in range(POINTS) for value in (*points[2 * at :][:2], 2)]
+        return [*centre, *sides, *points]
+    if task == "detect":
+        return [*centre, *sides]
+    count = 4 if task == "obb" else CORNERS
+    turned = [2 * math.pi * (at + 0.5) / count for at in range(count)]
+    waves = [(math.cos(angle), math.sin(angle)) for angle in turned]
+    return [
+        at + part * side / 2
+        for wave in waves
+        for at, part, side in zip(centre, wave, sides, strict=True)
+    ]
+
+
 def make_ultralytics(data: Path, size: int, cache: str | bool) -> tuple[Any, Any]:
     """Returns a loader of Ultralytics, and the function that ends its workers."""
-    from ultralytics.models.yolo import detect
+    from ultralytics import YOLO
 
+    task = data.read_text().split("task: ")[1].strip()
+    model = f"yolo11n{MODELS[task]}.yaml"
     overrides = {
-        **{"model": "yolo11n.yaml", "data": str(data), "imgsz": size, "batch": BATCH},
+        **{"model": model, "data": str(data), "imgsz": size, "batch": BATCH},
         **{"workers": WORKERS, "device": "cpu", "plots": False, "val": False},
         **{"amp": False, "pretrained": False, "cache": cache, "verbose": False},
         "project": str(data.parent / "runs"),
     }
-    trainer = detect.DetectionTrainer(overrides=overrides)
+    trainer = YOLO(model).task_map[task]["trainer"](overrides=overrides)
     trainer._setup_train()
     loader = trainer.train_loader
     return loader, loader.close if cache else loader.reset
@@ -277,6 +311,7 @@ def main() -> None:
     parser.add_argument("trainer", choices=MAKERS)
     parser.add_argument("photos", type=Path)
     parser.add_argument("--size", type=int, help="default: 640, classifiers 224")
+    parser.add_argument("--task", choices=MODELS, default="detect")
     parser.add_argument("--images", type=int, default=1200)
     parser.add_argument("--turns", type=int, default=3)
     given = parser.parse_args()
@@ -285,8 +320,11 @@ def main() -> None:
         os.environ.setdefault("YOLO_CONFIG_DIR", folder)
         is_detector = given.trainer in DETECTORS
         infeed.install(given.trainer if is_detector else "torch", proof_seconds=0)
-        write = write_boxed if is_detector else write_classes
-        data = write(given.photos, Path(folder) / "photos", given.images)
+        photos = Path(folder) / "photos"
+        if is_detector:
+            data = write_boxed(given.photos, photos, given.images, given.task)
+        else:
+            data = write_classes(given.photos, photos, given.images)
         size = given.size or (640 if is_detector else 224)
         rows = [
             compare_rates(given.trainer, data, size, cache, given.turns)

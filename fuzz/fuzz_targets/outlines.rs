@@ -69,7 +69,7 @@ fn steps(seed: u8) -> Vec<Step> {
         },
     });
     let transforms: [Transform; 3] = [
-        Pad::new(vec![2, 7, 1, 9]).into(),
+        Pad::new(6).into(),
         RandomAffine::new(40.0).into(),
         RandomPerspective::new(1.0).into(),
     ];
