@@ -258,9 +258,16 @@ def measure_epoch(loader: Any) -> float:
         if begun is None:
             begun = time.perf_counter()
             continue
-        is_table = isinstance(batch, dict)
-        images += len(next(iter(batch.values())) if is_table else batch[1])
+        images += samples_of(batch)
     return images / (time.perf_counter() - (begun or 0))
+
+
+def samples_of(batch: Any) -> int:
+    """Returns the number of samples of a batch: of its first part for each sample."""
+    if not isinstance(batch, dict):
+        return len(batch[1])
+    # Ultralytics sorts the parts of a batch, and its first one is for each box.
+    return len(batch["im_file"] if "im_file" in batch else next(iter(batch.values())))
 
 
 def resident_mib() -> float:

@@ -4,7 +4,7 @@
 its transforms. `equivalence` compares samples, `adopted` holds the result, and `page`
 formats it. The code of adopted pipelines uses `RemainingSteps`, `NamedSamples`,
 `NumberedSamples`, `NormalizedSamples`, `BatchNormalize`, `rfdetr_source`,
-`table_source` and `yolo_source`.
+`table_source`, `vision_source` and `yolo_source`.
 """
 
 from infeed.adopting.adoption import Adoption, adopt
@@ -15,6 +15,7 @@ from infeed.adopting.remaining import RemainingSteps
 from infeed.adopting.rfdetr_datasets import rfdetr_source
 from infeed.adopting.samples import NamedSamples
 from infeed.adopting.tables import table_source
+from infeed.adopting.torchvision_lists import vision_source
 from infeed.adopting.yolo_datasets import yolo_source
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "compare_samples",
     "rfdetr_source",
     "table_source",
+    "vision_source",
     "yolo_source",
 ]

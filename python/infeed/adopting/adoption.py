@@ -28,7 +28,8 @@ _NO_GAIN = (
 # Names of `infeed.adopting` that the code of a pipeline may use.
 _PUBLIC = (
     *("BatchNormalize", "NamedSamples", "NormalizedSamples", "NumberedSamples"),
-    *("RemainingSteps", "rfdetr_source", "table_source", "yolo_source"),
+    *("RemainingSteps", "rfdetr_source", "table_source", "vision_source"),
+    "yolo_source",
 )
 # Weights of more records are read from a file by the code.
 _SHOWN_WEIGHTS = 64

@@ -27,14 +27,15 @@ from infeed.adopting.torchvision_datasets import (
     read_image_folder,
     read_vision,
 )
+from infeed.adopting.torchvision_lists import read_vision_list
 from infeed.adopting.yolo_datasets import read_yolo
 from infeed.pipeline import Pipeline
 from infeed.seeding import seed_draws
 
 # Each returns a dataset, the reason why it is called in Python, or an empty text.
 _READERS = (
-    *(read_image_folder, read_coco, read_vision, read_timm, read_ultralytics),
-    *(read_yolo, read_rfdetr, read_table),
+    *(read_image_folder, read_coco, read_vision_list, read_vision, read_timm),
+    *(read_ultralytics, read_yolo, read_rfdetr, read_table),
 )
 _OWN_SAMPLES = "its __getitem__ is called for each sample, with its own transforms"
 

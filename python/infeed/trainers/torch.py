@@ -47,8 +47,8 @@ NAME = "torch"
 _ORIGINAL = DataLoader.__iter__
 # Share of the time of the report in which samples that are not shuffled are compared.
 _STILL_SHARE = 1 / 3
-# Attributes with the files or samples of a dataset: of a `Subset`, and of timm.
-_INNER = ("dataset", "reader")
+# Attributes with the files or samples of a dataset: of wrapped ones, a `Subset`, timm.
+_INNER = ("_dataset", "dataset", "reader")
 # By identity of the dataset, until it is freed: its signature, and its samples or the
 # reason why they stay.
 _samples_by_dataset: dict[int, tuple[Any, DatasetSamples | str]] = {}

@@ -202,11 +202,17 @@ def _part(value: Any, example: Any) -> Any:
     if isinstance(example, str):
         return value
     if isinstance(example, np.ndarray):
-        return value.numpy()
+        return _add_channel(value, example, 0).numpy()
     if isinstance(example, torch.Tensor):
         # An image of torchvision is a tensor of another class.
-        return value.as_subclass(type(example))
+        return _add_channel(value, example, 0).as_subclass(type(example))
     return type(example)(value.item())
+
+
+def _add_channel(value: torch.Tensor, example: Any, axis: int) -> torch.Tensor:
+    """Returns a mask with the axis that torchvision gives to its only channel."""
+    is_mask = example.ndim == value.ndim - axis + 1 and example.shape[0] == 1
+    return value.unsqueeze(axis) if is_mask else value
 
 
 def stack_of(collate: Any) -> Callable[[list[Any]], Any] | None:
@@ -220,7 +226,8 @@ def _stack(column: Any, example: Any) -> Any:
     if isinstance(example, str):
         return column
     kinds = {int: torch.int64, float: torch.float64}
-    return column.to(kinds.get(type(example), column.dtype))
+    column = column.to(kinds.get(type(example), column.dtype))
+    return _add_channel(column, example, 1) if hasattr(example, "ndim") else column
 
 
 def _layout(sample: Any) -> list[str]:

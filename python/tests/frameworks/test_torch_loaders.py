@@ -1,5 +1,6 @@
 """DataLoaders of PyTorch, and of trainers that make them, with `infeed.install`."""
 
+import functools
 import importlib
 import itertools
 import json
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 from requirements import framework_test, import_or_skip
 from running import run
+from torch_loops import BATCH, assert_same, epochs, loader_of, run_both
 
 import infeed
 from infeed.watching.check import WatchedLoops
@@ -21,8 +23,6 @@ v2 = import_or_skip("torchvision.transforms.v2")
 adapter = import_or_skip("infeed.torch")
 pytestmark = framework_test
 
-BATCH = 4
-LEVEL = 1 / 255
 TENSOR = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
 STILL = v2.Compose([v2.Resize((32, 32)), *TENSOR])
 RANDOM = v2.Compose([v2.RandomResizedCrop(32), v2.RandomHorizontalFlip(), *TENSOR])
@@ -46,58 +46,11 @@ def dataset_of(classification):
     return make
 
 
-def loader_of(dataset, **settings):
-    return torch.utils.data.DataLoader(dataset, **{"batch_size": BATCH} | settings)
-
-
 @pytest.fixture
-def both(dataset_of, capsys):
-    """Returns a function that calls another one without and with infeed.
+def both(capsys):
+    """Returns a function that calls another one without and with infeed."""
 
-    Both calls begin with the same seed. The result is that of both, after a check that
-    infeed made all batches, and that the generators end in the same state.
-    """
-
-    def run(call, stays=False):
-        found = []
-        for is_installed in (False, True):
-            if is_installed:
-                infeed.install("torch", proof_seconds=0)
-            torch.manual_seed(3)
-            try:
-                found.append((call(), torch.get_rng_state().tolist()))
-            finally:
-                infeed.uninstall()
-        assert found[0][1] == found[1][1], "the generator of PyTorch differs"
-        printed = capsys.readouterr().err
-        assert ("stay with PyTorch" in printed) == stays, printed
-        assert ("infeed 0" in printed) == (not stays), printed
-        return found[0][0], found[1][0]
-
-    return run
-
-
-def assert_same(theirs, ours):
-    """Checks that values, types and layouts are equal, pixels within rounding."""
-    assert type(theirs) is type(ours)
-    if isinstance(theirs, torch.Tensor):
-        assert theirs.dtype == ours.dtype
-        assert theirs.shape == ours.shape
-        levels = (theirs.double() - ours.double()).abs().max()
-        assert levels <= (1.5 * LEVEL if theirs.is_floating_point() else 1)
-    elif isinstance(theirs, dict):
-        assert list(theirs) == list(ours)
-        assert_same(list(theirs.values()), list(ours.values()))
-    elif isinstance(theirs, list | tuple):
-        assert len(theirs) == len(ours)
-        for one, other in zip(theirs, ours, strict=True):
-            assert_same(one, other)
-    else:
-        assert theirs == ours
-
-
-def epochs(loader, count=2):
-    return [list(loader) for _ in range(count)]
+    return functools.partial(run_both, capsys)
 
 
 @pytest.mark.parametrize(

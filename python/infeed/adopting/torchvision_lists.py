@@ -1,0 +1,100 @@
+"""Reads the datasets of torchvision that hold their images, or list their files."""
+
+from typing import Any
+
+import numpy as np
+
+from infeed import sources
+from infeed.adopting.adopted_dataset import AdoptedDataset, library_of, native_dataset
+from infeed.adopting.steps import Finding, translate
+
+# Attributes with the pixels and the labels.
+_ARRAYS = {
+    **dict.fromkeys(("CIFAR10", "CIFAR100"), ("data", "targets")),
+    **dict.fromkeys(("MNIST", "FashionMNIST", "KMNIST", "EMNIST"), ("data", "targets")),
+    **dict.fromkeys(("SVHN", "STL10"), ("data", "labels")),
+}
+# Classes whose pixels are [n, channels, height, width].
+_CHANNELS_FIRST = ("SVHN", "STL10")
+# Attributes with the paths of the images, and with labels or paths of masks.
+_FILES = {
+    **dict.fromkeys(("Food101", "Flowers102", "DTD"), ("_image_files", "_labels")),
+    **dict.fromkeys(("SUN397", "FGVCAircraft"), ("_image_files", "_labels")),
+    "OxfordIIITPet": ("_images", "_labels"),
+    "VOCSegmentation": ("images", "masks"),
+}
+# Classes with a list of paths and labels.
+_PAIRS = ("GTSRB", "Imagenette", "RenderedSST2", "StanfordCars")
+# Functions that read an image as RGB.
+_LOADERS = ("default_loader", "pil_loader")
+
+
+def vision_source(dataset: Any) -> sources.Memory:
+    """Returns the images of a dataset of torchvision with their labels or masks.
+
+    Args:
+        dataset: A dataset that holds its pixels or lists its files, such as `CIFAR10`,
+            `MNIST`, `Food101` or `VOCSegmentation`.
+    """
+    name = type(dataset).__name__
+    if name in _ARRAYS:
+        pixels, labels = (np.asarray(getattr(dataset, key)) for key in _ARRAYS[name])
+        if name in _CHANNELS_FIRST:
+            pixels = pixels.transpose(0, 2, 3, 1)
+        if pixels.ndim == 3:
+            pixels = pixels[..., None]
+        pixels = np.ascontiguousarray(pixels)
+        return sources.Memory(image=pixels, label=labels.astype(np.int64))
+    if name in _PAIRS:
+        paths, found = zip(*dataset._samples, strict=True)
+    else:
+        paths, found = (getattr(dataset, key) for key in _FILES[name])
+    files = [str(path) for path in paths]
+    if name == "VOCSegmentation":
+        masks = [str(path) for path in found]
+        kinds: dict[str, Any] = {"image": "image", "mask": "mask"}
+        return sources.Memory(image=files, mask=masks, kinds=kinds)
+    labels = np.asarray(found, np.int64)
+    return sources.Memory(image=files, label=labels, kinds={"image": "image"})
+
+
+def read_vision_list(dataset: Any) -> AdoptedDataset | str:
+    """Reads the datasets that `vision_source` reads."""
+    plain = getattr(dataset, "_dataset", dataset)
+    name = type(plain).__name__
+    known = {*_ARRAYS, *_FILES, *_PAIRS}
+    if library_of(plain) != "torchvision" or name not in known:
+        return ""
+    if getattr(dataset, "target_transform", None) is not None:
+        return "it has a target_transform"
+    if getattr(getattr(plain, "loader", None), "__name__", "") not in ("", *_LOADERS):
+        return "it has its own loader for files"
+    targets = getattr(plain, "_target_types", ["category"])
+    if list(targets) != ["category"] or not len(plain):
+        return ""
+    # `wrap_dataset_for_transforms_v2` moves the transforms to itself.
+    step, is_joint = dataset.transform, False
+    joint = getattr(dataset, "transforms", None)
+    if step is None and joint is not None and dataset is not plain:
+        step, is_joint = joint, True
+    elif joint is not None and type(joint).__name__ != "StandardTransform":
+        return (
+            "its transforms receive image and target; wrap it with "
+            "wrap_dataset_for_transforms_v2"
+        )
+    is_mask = name == "VOCSegmentation"
+    moved = frozenset({"mask"} if is_mask else ())
+    if is_mask and not is_joint and step is not None:
+        return "its transform does not receive the mask"
+    steps = translate(step, moved, is_joint=is_joint)
+    source = vision_source(plain)
+    code = "vision_source(dataset)"
+    return native_dataset(
+        dataset,
+        source,
+        Finding(name, code, "" if name in _ARRAYS else "its list of files"),
+        steps,
+        names={repr(source): (code, f"dataset: the {name} of the adopted loader")},
+        variables={"dataset": plain},
+        **({"mask": "stored"} if is_mask else {}),
+    )
