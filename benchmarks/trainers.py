@@ -3,12 +3,12 @@
     python benchmarks/trainers.py TRAINER PHOTOS [--size 640] [--task segment]
 
 Runs in an environment with the trainer, such as `.venv-trainers/ultralytics`; for
-torchvision, timm and transformers in `.venv-frameworks`. PHOTOS is a folder of JPEGs;
-copies of them get one to six random boxes each, or lie in three folders of classes. A
-task of Ultralytics gets outlines, keypoints or rotated boxes instead.
-Both loaders run in turn, without a model. Rates are images per second after the first
-batch of an epoch. The size is that of the model: RF-DETR makes larger images, which its
-model shrinks to a random size.
+torchvision (`torchvision`, `detection`, `cifar`), timm and transformers in
+`.venv-frameworks`. PHOTOS is a folder of JPEGs; copies of them get one to six random
+boxes each, or lie in three folders of classes. A task of Ultralytics gets outlines,
+keypoints or rotated boxes instead. Both loaders run in turn, without a model. Rates are
+images per second after the first batch of an epoch. The size is that of the model:
+RF-DETR makes larger images, which its model shrinks to a random size.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
 from PIL import Image
@@ -39,6 +40,8 @@ WORKERS = os.cpu_count() or 1
 MODELS = {"detect": "", "segment": "-seg", "pose": "-pose", "obb": "-obb"}
 # Corners of an outline, and keypoints of an object.
 CORNERS, POINTS = 24, 17
+# Images of CIFAR-10.
+CIFAR = 50_000
 
 
 def write_boxed(photos: Path, folder: Path, images: int, task: str) -> Path:
@@ -184,6 +187,42 @@ def make_torchvision(data: Path, size: int, cache: str | bool) -> tuple[Any, Any
     return plain_loader(dataset), lambda: None
 
 
+def make_detection(data: Path, size: int, cache: str | bool) -> tuple[Any, Any]:
+    """Returns the loader of torchvision's reference for detection, with its default."""
+    from torchvision import datasets, tv_tensors
+    from torchvision.transforms import v2
+
+    infeed.install("torch", proof_seconds=0, cache="auto" if cache else None)
+    steps = [v2.RandomHorizontalFlip(), v2.PILToTensor()]
+    steps += [v2.ToDtype(torch.float, scale=True)]
+    steps += [v2.ConvertBoundingBoxFormat(tv_tensors.BoundingBoxFormat.XYXY)]
+    steps += [v2.SanitizeBoundingBoxes(), v2.ToPureTensor()]
+    folder = data.parent / "train"
+    found = datasets.CocoDetection(
+        folder, folder / "_annotations.coco.json", transforms=v2.Compose(steps)
+    )
+    keys = ("boxes", "labels", "image_id")
+    found = datasets.wrap_dataset_for_transforms_v2(found, target_keys=keys)
+    options = {"collate_fn": lambda batch: tuple(zip(*batch, strict=True))}
+    return plain_loader(found, size=BATCH, **options), lambda: None
+
+
+def make_cifar(data: Path, size: int, cache: str | bool) -> tuple[Any, Any]:
+    """Returns the usual loader of CIFAR-10, with random pixels of its size."""
+    from torchvision import datasets
+    from torchvision.transforms import v2
+
+    infeed.install("torch", proof_seconds=0, cache="auto" if cache else None)
+    steps = [v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip(), v2.ToImage()]
+    steps += [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+    dataset = datasets.CIFAR10.__new__(datasets.CIFAR10)
+    datasets.VisionDataset.__init__(dataset, transform=v2.Compose(steps))
+    draws = np.random.default_rng(0)
+    dataset.data = draws.integers(0, 255, (CIFAR, 32, 32, 3), np.uint8)
+    dataset.targets = draws.integers(0, 10, CIFAR).tolist()
+    return plain_loader(dataset, size=2 * CLASSIFIED), lambda: None
+
+
 def make_timm(data: Path, size: int, cache: str | bool) -> tuple[Any, Any]:
     """Returns the loader of timm's training script with its defaults."""
     import timm.data
@@ -235,16 +274,21 @@ def make_transformers(data: Path, size: int, cache: str | bool) -> tuple[Any, An
     return plain_loader(table, collate_fn=collate), lambda: None
 
 
-def plain_loader(dataset: Any, **options: Any) -> Any:
+def plain_loader(dataset: Any, size: int = CLASSIFIED, **options: Any) -> Any:
     """Returns a DataLoader of PyTorch that shuffles."""
     return torch.utils.data.DataLoader(
-        dataset, CLASSIFIED, shuffle=True, num_workers=WORKERS, **options
+        dataset, size, shuffle=True, num_workers=WORKERS, **options
     )
 
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-DETECTORS = {"rfdetr": make_rfdetr, "ultralytics": make_ultralytics}
+DETECTORS = {
+    "rfdetr": make_rfdetr,
+    "ultralytics": make_ultralytics,
+    "detection": make_detection,
+}
 MAKERS = DETECTORS | {
+    "cifar": make_cifar,
     "timm": make_timm,
     "torchvision": make_torchvision,
     "transformers": make_transformers,
@@ -326,7 +370,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("YOLO_CONFIG_DIR", folder)
         is_detector = given.trainer in DETECTORS
-        infeed.install(given.trainer if is_detector else "torch", proof_seconds=0)
+        own = given.trainer in ("rfdetr", "ultralytics")
+        infeed.install(given.trainer if own else "torch", proof_seconds=0)
         photos = Path(folder) / "photos"
         if is_detector:
             data = write_boxed(given.photos, photos, given.images, given.task)

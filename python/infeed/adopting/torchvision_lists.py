@@ -87,6 +87,7 @@ def read_vision_list(dataset: Any) -> AdoptedDataset | str:
     if is_mask and not is_joint and step is not None:
         return "its transform does not receive the mask"
     steps = translate(step, moved, is_joint=is_joint)
+    modes: dict[str, Any] = {"mask": "stored"} if is_mask else {}
     source = vision_source(plain)
     code = "vision_source(dataset)"
     return native_dataset(
@@ -96,5 +97,5 @@ def read_vision_list(dataset: Any) -> AdoptedDataset | str:
         steps,
         names={repr(source): (code, f"dataset: the {name} of the adopted loader")},
         variables={"dataset": plain},
-        **({"mask": "stored"} if is_mask else {}),
+        **modes,
     )

@@ -7,8 +7,9 @@ before.
 
 import contextlib
 import itertools
+import math
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +19,6 @@ from torch.utils.data import DataLoader, get_worker_info
 from infeed.adopting.adopted_dataset import AdoptedDataset
 from infeed.adopting.own_loops import is_own, own_loops
 from infeed.errors import InfeedError
-from infeed.pipeline import Pipeline
 from infeed.seeding import restore_generators
 from infeed.trainers import Settings, settings_of
 from infeed.trainers.loader import (
@@ -29,6 +29,7 @@ from infeed.trainers.loader import (
     report,
     torch_adapter,
 )
+from infeed.trainers.torch_detection import describe_detection, is_detection
 from infeed.trainers.torch_order import (
     keep_generators,
     read_epoch_order,
@@ -174,15 +175,17 @@ def _deliver(
     collate, taken = loader.collate_fn, itertools.count()
     pins = loader.pin_memory and torch.accelerator.is_available()
 
-    def convert(batch: Mapping[str, Any]) -> Any:
+    def convert(batches: Sequence[Mapping[str, Any]]) -> Any:
         begin = next(taken) * order.size
         numbers = order.numbers[begin : begin + order.size]
-        found = samples.convert(batch, numbers, collate)
+        found = samples.convert(batches, numbers, collate)
         return torch.utils.data._utils.pin_memory.pin_memory(found) if pins else found
 
     def run() -> Iterator[Any]:
         try:
-            yield from samples.first_epoch.measure(engine, len(engine), convert)
+            batches = samples.grouped(engine, order.size)
+            steps = math.ceil(len(order.numbers) / order.size)
+            yield from samples.first_epoch.measure(batches, steps, convert)
         finally:
             samples.give_back(*key, engine)
 
@@ -222,9 +225,12 @@ def _compared_samples(loader: Any, settings: Settings) -> DatasetSamples:
     """
     with restore_generators():
         read = read_samples(loader.dataset)
-        samples = describe_samples(loader.dataset, read)
+        describe = describe_samples
+        if is_detection(loader.dataset, read):
+            describe = describe_detection
+        samples = describe(loader.dataset, read)
     if torch_adapter().process_rank()[0] == 0:
-        found = _report(loader, read, samples.records, settings)
+        found = _report(loader, read, samples, settings)
         if found.proof is not None and not found.proof.is_equivalent:
             raise UnknownSamplesError("the samples of infeed differ")
         samples.first_epoch = FirstEpoch(TITLE, found.gain, print_line)
@@ -253,7 +259,7 @@ def _signature(dataset: Any) -> tuple[Any, ...]:
 
 
 def _report(
-    loader: Any, read: AdoptedDataset, records: Pipeline, settings: Settings
+    loader: Any, read: AdoptedDataset, samples: DatasetSamples, settings: Settings
 ) -> Report:
     """Prints what replaces a loader, and compares it."""
     size = getattr(loader.batch_sampler, "batch_size", None) or loader.batch_size or 1
@@ -278,7 +284,7 @@ def _report(
     name, count = type(loader.dataset).__name__, len(loader.dataset)
     scope = f"the batches of a DataLoader over {count} samples of {name}"
     return report(
-        *(read, theirs, records.batch(size)),
+        *(read, theirs, samples.pipeline(size)),
         Settings(seconds, settings.memory, settings.cache),
         *(TITLE, print_line, scope),
     )

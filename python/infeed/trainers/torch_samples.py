@@ -1,7 +1,7 @@
 """The samples of a dataset of PyTorch as infeed makes them, in the dataset's types."""
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,9 +83,19 @@ class DatasetSamples:
         return type(self.example)(parts)
 
     def convert(
-        self, batch: Mapping[str, Any], numbers: npt.NDArray[np.int64], collate: Any
+        self,
+        batches: Sequence[Mapping[str, Any]],
+        numbers: npt.NDArray[np.int64],
+        collate: Any,
     ) -> Any:
-        """Returns a batch of samples as the loader's ``collate_fn`` makes it."""
+        """Returns a batch of samples as the loader's ``collate_fn`` makes it.
+
+        Args:
+            batches: Batches of the engine that have these samples.
+            numbers: Numbers of the samples.
+            collate: The loader's ``collate_fn``.
+        """
+        (batch,) = batches
         columns = [batch[name] for name in self.columns]
         stack = stack_of(collate)
         if stack is None:
@@ -106,8 +116,18 @@ class DatasetSamples:
         if idle is not None:
             return idle
         options = settings.options(settings.cache) | {"epoch_records": positions}
-        pipeline = self.records.batch(size)
+        pipeline = self.pipeline(size)
         return torch_adapter().Loader(pipeline, rank=0, world_size=1, **options)
+
+    def pipeline(self, size: int) -> Pipeline:
+        """Returns the pipeline for batches of this size."""
+        return self.records.batch(size)
+
+    def grouped(
+        self, batches: Iterable[Mapping[str, Any]], size: int
+    ) -> Iterator[Sequence[Mapping[str, Any]]]:
+        """Yields the batches of the engine for each batch of this size."""
+        return ([batch] for batch in batches)
 
     def give_back(self, positions: int, size: int, loader: Any) -> None:
         """Keeps a loader for the next epoch, and closes older ones."""
@@ -133,10 +153,16 @@ def read_samples(dataset: Any) -> AdoptedDataset:
     return read
 
 
-def describe_samples(dataset: Any, read: AdoptedDataset) -> DatasetSamples:
-    """Returns the samples of a dataset, after comparing the layout of one of them."""
+def record_rows(read: AdoptedDataset) -> npt.NDArray[np.int64]:
+    """Returns the number of each sample's record."""
     chosen = np.arange(len(read.dataset)) if read.chosen is None else read.chosen
     rows = chosen if read.order is None else read.order[chosen]
+    return rows.astype(np.int64)
+
+
+def describe_samples(dataset: Any, read: AdoptedDataset) -> DatasetSamples:
+    """Returns the samples of a dataset, after comparing the layout of one of them."""
+    rows = record_rows(read)
     whole = example = dataset[0]
     if isinstance(whole, dict):
         # A function of the program may leave them out.
@@ -151,7 +177,7 @@ def describe_samples(dataset: Any, read: AdoptedDataset) -> DatasetSamples:
         weakref.ref(dataset),
         # The draws of transforms belong to a seed, and to the number of the epoch.
         read.records.shuffle(seed=0),
-        rows.astype(np.int64),
+        rows,
         example,
         has_pictures=len(example) < len(whole),
         columns=_columns(example, shapes),
