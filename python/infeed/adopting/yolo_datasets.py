@@ -1,5 +1,6 @@
 """Reads the datasets of Ultralytics: images, labels, and augmentation."""
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,10 @@ _MIN_SIZE, _MIN_VISIBILITY, _MIN_OUTLINE = 2.0, 0.1, 0.01
 _CORNERS = 4
 # Ends an outline.
 _END = np.full((1, 2), np.nan)
+# Labels and source of each dataset. A training reads its dataset several times.
+_known_sources: weakref.WeakKeyDictionary[Any, tuple[Any, sources.Memory]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def read_yolo(dataset: Any) -> AdoptedDataset | str:
@@ -132,7 +137,12 @@ def has_outlines(dataset: Any) -> bool:
 
 
 def _source(dataset: Any) -> tuple[sources.Memory, str]:
-    return yolo_source(dataset), "yolo_source(dataset)"
+    """Returns the source of a dataset, which is made once, and its code."""
+    labels, source = _known_sources.get(dataset, (None, None))
+    if source is None or labels is not dataset.labels:
+        source = yolo_source(dataset)
+        _known_sources[dataset] = dataset.labels, source
+    return source, "yolo_source(dataset)"
 
 
 def _find_problem(dataset: Any) -> str:

@@ -223,6 +223,20 @@ def check_masks(found, expected):
     assert np.any(around, axis=0).all()
 
 
+def test_boxes_of_detectors_follow_outlines(loaders_of, data_of):
+    data = {"data": str(data_of("segment"))}
+    theirs, ours = map(by_file, loaders_of(**STILL | data))
+
+    for file, expected in theirs.items():
+        np.testing.assert_allclose(
+            ours[file]["bboxes"], expected["bboxes"], atol=1.0 / 96
+        )
+    _, loader = loaders_of(degrees=30.0, **data)
+    read = read_yolo(loader.dataset)
+    assert 'outlines="outlines"' in repr(read.records)
+    assert compare(read.dataset, read.records, 24, limits_s=None).problems == ()
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_a_batch_has_the_layout_of_ultralytics(loaders_of, task):
     original, loader = loaders_of(task)
@@ -336,6 +350,8 @@ def test_decoded_images_are_kept_instead_of_the_cache_of_ultralytics(
 @pytest.mark.parametrize(
     ("argument", "reason"),
     [
+        ({"task": "segment", "copy_paste": 0.1}, "copy_paste=0.1"),
+        ({"task": "segment", "overlap_mask": False}, "overlap_mask=False"),
         ({"mixup": 0.1}, "mixup=0.1"),
         ({"cutmix": 0.1}, "cutmix=0.1"),
         ({"shear": 2.0}, "shear=2.0"),
