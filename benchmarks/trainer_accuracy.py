@@ -74,7 +74,9 @@ def write_scenes(folder: Path, count: int, task: str) -> Path:
             )
             rows = []
             for box, label in zip(one.boxes, one.labels, strict=True):
-                values = outline(label, box) if task == "segment" else centred(box)
+                values = (
+                    outline(label, box) if task == "segment" else centre_and_sides(box)
+                )
                 shares = (value / scenes.SIDE for value in values)
                 rows.append(" ".join(map(str, (label - 1, *shares))))
             (labels / f"{number:06}.txt").write_text("\n".join(rows))
@@ -85,7 +87,7 @@ def write_scenes(folder: Path, count: int, task: str) -> Path:
     return folder / "data.yaml"
 
 
-def centred(box: list[float]) -> list[float]:
+def centre_and_sides(box: list[float]) -> list[float]:
     """Returns centre, width and height of a box."""
     left, top, right, bottom = box
     return [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
@@ -93,7 +95,7 @@ def centred(box: list[float]) -> list[float]:
 
 def outline(label: int, box: list[float]) -> list[float]:
     """Returns x and y of the corners of a shape in a box."""
-    x, y, width, height = centred(box)
+    x, y, width, height = centre_and_sides(box)
     if scenes.CLASSES[label - 1] == "circle":
         angles = np.linspace(0, 2 * np.pi, CORNERS, endpoint=False)
         corners = np.stack([np.cos(angles), np.sin(angles)], 1)

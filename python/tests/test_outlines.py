@@ -16,12 +16,18 @@ HEIGHT, WIDTH = 80, 100
 OBJECTS = 4
 
 
-class Outlined:
+class OutlineScenes:
     """Images of coloured polygons with their outlines."""
 
-    def __init__(self, count, form="numbers", encode=None, normalized=False, seed=0):
+    def __init__(
+        self, count, outline_format="numbers", encode=None, normalized=False, seed=0
+    ):
         self.rng = np.random.default_rng(seed)
-        self.form, self.encode, self.normalized = form, encode, normalized
+        self.outline_format, self.encode, self.normalized = (
+            outline_format,
+            encode,
+            normalized,
+        )
         self.made = [self.scene(index) for index in range(count)]
 
     def scene(self, index):
@@ -51,13 +57,13 @@ class Outlined:
             "image": image if self.encode is None else self.encode(image, index),
             "boxes": np.array(boxes, np.float32).reshape(-1, 4),
             "labels": np.arange(1, len(outlines) + 1),
-            "outlines": write(outlines, self.form),
+            "outlines": write(outlines, self.outline_format),
         }
 
 
-def write(outlines, form):
+def write(outlines, outline_format):
     """Returns outlines as JSON, or as numbers."""
-    if form == "text":
+    if outline_format == "text":
         return json.dumps([[one.ravel().tolist()] for one in outlines])
     end = np.full((1, 2), np.nan)
     parts = [part for one in outlines for part in (one, end)]
@@ -69,7 +75,7 @@ RAGGED = sources.Field(kind="ragged")
 
 def pipeline_of(dataset, *steps, batch=1, map_stride=None, **options):
     fields = {"image": "image", "boxes": RAGGED, "labels": RAGGED}
-    kind = "text" if dataset.form == "text" else "ragged"
+    kind = "text" if dataset.outline_format == "text" else "ragged"
     fields["outlines"] = sources.Field(kind=kind)
     pipeline = infeed.Pipeline(sources.Items(dataset, fields=fields))
     if dataset.encode is not None:
@@ -99,10 +105,10 @@ CHAINS = {
 }
 
 
-@pytest.mark.parametrize("form", ["numbers", "text"])
+@pytest.mark.parametrize("outline_format", ["numbers", "text"])
 @pytest.mark.parametrize("chain", CHAINS)
-def test_maps_and_boxes_are_those_of_the_pixels(chain, form):
-    dataset = Outlined(20, form=form, encode=png)
+def test_maps_and_boxes_are_those_of_the_pixels(chain, outline_format):
+    dataset = OutlineScenes(20, outline_format=outline_format, encode=png)
     pipeline = pipeline_of(dataset, *CHAINS[chain], map_stride=1).shuffle(seed=3)
     found = 0
     for batch in pipeline:
@@ -143,7 +149,7 @@ def test_boxes_surround_the_visible_part_of_an_outline():
 
 @pytest.mark.parametrize("normalized", [False, True])
 def test_corners_have_the_unit_of_the_boxes(normalized):
-    dataset = Outlined(10, normalized=normalized)
+    dataset = OutlineScenes(10, normalized=normalized)
     for index, batch in enumerate(pipeline_of(dataset, T.RandomHorizontalFlip(1.0))):
         expected = dataset[index]["outlines"]
         expected[:, 0] = (1 if normalized else WIDTH) - expected[:, 0]
@@ -168,7 +174,7 @@ def test_polygons_of_one_outline_are_separated():
 
 
 def test_a_map_has_the_middle_pixels_of_a_larger_one():
-    dataset = Outlined(10)
+    dataset = OutlineScenes(10)
     pixels = pipeline_of(dataset, map_stride=1)
     for stride, middle in ((3, [1]), (4, [1, 2])):
         small = pipeline_of(dataset, map_stride=stride)
@@ -185,7 +191,9 @@ def test_a_map_has_the_middle_pixels_of_a_larger_one():
 
 
 def test_images_of_several_sizes_have_padded_maps():
-    dataset = Outlined(6, encode=lambda image, index: png(image[: 40 + 8 * index], 0))
+    dataset = OutlineScenes(
+        6, encode=lambda image, index: png(image[: 40 + 8 * index], 0)
+    )
     pipeline = pipeline_of(dataset, batch=6, map_stride=4)
     batch = next(iter(pipeline))
     assert batch["outlines"].shape == (6, HEIGHT // 4, WIDTH // 4)
@@ -193,7 +201,7 @@ def test_images_of_several_sizes_have_padded_maps():
 
 
 def test_the_number_of_workers_changes_no_bit():
-    dataset = Outlined(24, encode=png)
+    dataset = OutlineScenes(24, encode=png)
     pipeline = pipeline_of(dataset, *CHAINS["mosaic"], batch=4, map_stride=2)
     pipeline = pipeline.shuffle(seed=1)
     one, three = (
@@ -204,7 +212,7 @@ def test_the_number_of_workers_changes_no_bit():
 
 
 def test_coco_has_outlines(tmp_path):
-    dataset = Outlined(5)
+    dataset = OutlineScenes(5)
     images, annotations = [], []
     for number in range(len(dataset)):
         image, outlines = dataset.made[number]
@@ -298,7 +306,7 @@ def test_a_text_of_outlines_needs_no_more_memory_than_allowed():
 
 
 def test_previews_have_the_objects():
-    dataset = Outlined(6)
+    dataset = OutlineScenes(6)
     preview = pipeline_of(dataset, T.RandomHorizontalFlip(1.0), map_stride=4).preview(4)
     objects = preview.stages[-1].objects
     assert objects.shape == (HEIGHT, WIDTH)

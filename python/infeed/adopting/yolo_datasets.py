@@ -108,9 +108,9 @@ def yolo_source(dataset: Any) -> sources.Memory:
                 np.asarray(one, np.float64).reshape(-1, 2) * sides
                 for one in label["segments"]
             ]
-            outlines.append(_joined([part for one in polygons for part in (one, _END)]))
+            outlines.append(_join_points([part for one in polygons for part in (one, _END)]))
         if dataset.use_obb:
-            corners.append(_joined(polygons))
+            corners.append(_join_points(polygons))
         if dataset.use_keypoints:
             points = np.array(label["keypoints"], np.float64).reshape(-1, 3)
             points[:, :2] *= sides
@@ -126,7 +126,7 @@ def yolo_source(dataset: Any) -> sources.Memory:
     )
 
 
-def _joined(parts: list[Array]) -> Array:
+def _join_points(parts: list[Array]) -> Array:
     """Returns the numbers of lists of points."""
     return np.concatenate([np.zeros((0, 2)), *parts]).astype("f4").reshape(-1)
 

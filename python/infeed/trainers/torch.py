@@ -183,7 +183,7 @@ def _deliver(
 
     def run() -> Iterator[Any]:
         try:
-            batches = samples.grouped(engine, order.size)
+            batches = samples.group(engine, order.size)
             steps = math.ceil(len(order.numbers) / order.size)
             yield from samples.first_epoch.measure(batches, steps, convert)
         finally:

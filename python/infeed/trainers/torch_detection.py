@@ -35,7 +35,7 @@ class DetectionSamples(DatasetSamples):
         """Returns the pipeline for single images, which are not padded."""
         return self.records.batch(1, pad=True)
 
-    def grouped(
+    def group(
         self, batches: Iterable[Mapping[str, Any]], size: int
     ) -> Iterator[Sequence[Mapping[str, Any]]]:
         """Yields the images of each batch of this size."""
@@ -61,8 +61,8 @@ class DetectionSamples(DatasetSamples):
             return pixels, numbered
         boxes = torch.as_tensor(batch["boxes"][0]).reshape(-1, 4)
         if type(target["boxes"]) is not torch.Tensor:
-            kind, form = type(target["boxes"]), target["boxes"].format
-            boxes = kind(boxes, format=form, canvas_size=tuple(pixels.shape[-2:]))
+            kind, box_format = type(target["boxes"]), target["boxes"].format
+            boxes = kind(boxes, format=box_format, canvas_size=tuple(pixels.shape[-2:]))
         labels = torch.as_tensor(batch["labels"][0])
         found = {"boxes": boxes, "labels": labels, **numbered}
         return pixels, {name: found[name] for name in target}

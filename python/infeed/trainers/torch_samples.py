@@ -123,7 +123,7 @@ class DatasetSamples:
         """Returns the pipeline for batches of this size."""
         return self.records.batch(size)
 
-    def grouped(
+    def group(
         self, batches: Iterable[Mapping[str, Any]], size: int
     ) -> Iterator[Sequence[Mapping[str, Any]]]:
         """Yields the batches of the engine for each batch of this size."""

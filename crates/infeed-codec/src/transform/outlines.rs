@@ -182,16 +182,16 @@ impl MovingOutlines {
         if columns.is_empty() || rows.is_empty() {
             return PaintedObject::default();
         }
-        let window = Window::new(map, columns, rows);
-        window.clear(scratch);
+        let area = PaintArea::new(map, columns, rows);
+        area.clear(scratch);
         for polygon in self.polygons(object) {
             for edge in edges(polygon) {
-                window.draw(edge, scratch);
+                area.draw(edge, scratch);
             }
-            window.fill(scratch);
+            area.fill(scratch);
         }
-        window.cut(&self.rest, scratch);
-        window.reduce(scratch)
+        area.cut(&self.rest, scratch);
+        area.reduce(scratch)
     }
 }
 
@@ -215,7 +215,7 @@ pub fn write_map<'a>(
 }
 
 /// The part of an image in which an object is painted: the rows that count, with all columns.
-struct Window {
+struct PaintArea {
     map: ObjectMap,
     /// Columns and rows of the map.
     columns: Range<u32>,
@@ -230,9 +230,9 @@ const COVERED: u8 = 1;
 /// The inside of a polygon begins or ends at the pixel.
 const TURNS: u8 = 2;
 
-impl Window {
-    fn new(map: ObjectMap, columns: Range<u32>, rows: Range<u32>) -> Window {
-        Window {
+impl PaintArea {
+    fn new(map: ObjectMap, columns: Range<u32>, rows: Range<u32>) -> PaintArea {
+        PaintArea {
             map,
             left: i64::from(columns.start) * i64::from(map.stride),
             width: columns.len() * map.stride as usize,
@@ -241,7 +241,7 @@ impl Window {
         }
     }
 
-    /// Returns the row of the image of each row of the window, from a row of the map on.
+    /// Returns the row of the image of each row of the area, from a row of the map on.
     fn image_rows(&self, from: u32) -> impl Iterator<Item = f64> {
         let (first, count) = self.map.middle();
         let stride = self.map.stride;
@@ -255,7 +255,7 @@ impl Window {
         pixels.resize(rows * self.width, 0);
     }
 
-    /// Returns the column of the window with a horizontal position.
+    /// Returns the column of the area with a horizontal position.
     fn column(&self, x: f64) -> i64 {
         (x.floor() as i64).saturating_sub(self.left)
     }
@@ -324,7 +324,7 @@ impl Window {
                 Some([left, _, right, _]) => [left - 0.5, right + 0.5].map(|x| self.column(x)),
                 None => [0, -1],
             };
-            let begin = (begin + 1).clamp(0, self.width as i64) as usize;
+            let begin = begin.saturating_add(1).clamp(0, self.width as i64) as usize;
             let end = end.clamp(begin as i64, self.width as i64) as usize;
             pixels[..begin].fill(0);
             pixels[end..].fill(0);
