@@ -108,7 +108,9 @@ def yolo_source(dataset: Any) -> sources.Memory:
                 np.asarray(one, np.float64).reshape(-1, 2) * sides
                 for one in label["segments"]
             ]
-            outlines.append(_join_points([part for one in polygons for part in (one, _END)]))
+            outlines.append(
+                _join_points([part for one in polygons for part in (one, _END)])
+            )
         if dataset.use_obb:
             corners.append(_join_points(polygons))
         if dataset.use_keypoints:
