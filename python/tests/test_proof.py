@@ -53,6 +53,29 @@ def test_equal_distributions_are_not_reported(draws):
     assert found == []
 
 
+@pytest.mark.parametrize("least", [0, 2])
+def test_lists_of_keypoints_may_have_no_row(least):
+    """Lists that have several rows in the first draws of the dataset are no masks."""
+    rng = np.random.default_rng(0)
+
+    def points(low, dimensions):
+        shape = (17 * 3,) if dimensions == 2 else (17, 3)
+        return [
+            [
+                rng.uniform(0, 9, (rng.integers(low, 6), *shape)).astype("f4")
+                for _ in range(SAMPLES)
+            ]
+            for _ in range(8)
+        ]
+
+    theirs, ours = points(2, 2), points(least, 3)
+    statistics = compare(theirs, ours, is_image=False)
+
+    assert statistics[0].title == "number of field"
+    assert np.isfinite([one.p_value for one in statistics]).all()
+    assert bool(differences(theirs, ours, is_image=False)) == (least == 0)
+
+
 # Values of a draw of n samples, from a generator, by the name of the distribution.
 DISTRIBUTIONS = {
     "normal": lambda rng, n: rng.normal(size=n),

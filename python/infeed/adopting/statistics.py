@@ -241,7 +241,10 @@ def _statistics(name: str, is_image: bool, theirs: _Draws) -> list[_Statistic]:
     """Returns the statistics of a field."""
     arrays = [array for draw in theirs for array in draw]
     level = level_of(arrays)
-    if is_image or all(has_pixels(np.squeeze(array)) for array in arrays):
+    is_mask = not _are_lists(arrays) and all(
+        has_pixels(np.squeeze(array)) for array in arrays
+    )
+    if is_image or is_mask:
         moments = [
             _moment(name, is_image, title, statistic, level)
             for title, statistic in (("mean", np.mean), ("standard deviation", np.std))
@@ -268,6 +271,16 @@ def _statistics(name: str, is_image: bool, theirs: _Draws) -> list[_Statistic]:
 
     # Numbers of rows have no rounding.
     return [(title_of, means, lambda column: level if column else 1e-3)]
+
+
+def _are_lists(arrays: Sequence[Array]) -> bool:
+    """Whether arrays are lists of rows, such as keypoints, that differ in length.
+
+    A draw may have no row, and so no mean.
+    """
+    is_float = all(array.dtype.kind == "f" and array.ndim > 1 for array in arrays)
+    rows = {array.shape[1:] for array in arrays}
+    return is_float and len(rows) == 1 and len({len(array) for array in arrays}) > 1
 
 
 def _moment(

@@ -166,7 +166,7 @@ impl MovingOutlines {
         }
     }
 
-    /// Paints an object after the last step. `scratch` holds at most two bytes per pixel of the image.
+    /// Paints an object after the last step. `scratch` holds at most one byte per pixel of the image.
     pub fn paint(&self, object: usize, map: ObjectMap, scratch: &mut Vec<u8>) -> PaintedObject {
         let Some([left, top, right, bottom]) = self.extent(object).visible else {
             return PaintedObject::default();
