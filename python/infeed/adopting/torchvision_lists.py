@@ -6,7 +6,9 @@ import numpy as np
 
 from infeed import sources
 from infeed.adopting.adopted_dataset import AdoptedDataset, library_of, native_dataset
+from infeed.adopting.samples import Array
 from infeed.adopting.steps import Finding, translate
+from infeed.errors import ConfigError
 
 # Attributes with the pixels and the labels.
 _ARRAYS = {
@@ -35,16 +37,22 @@ def vision_source(dataset: Any) -> sources.Memory:
     Args:
         dataset: A dataset that holds its pixels or lists its files, such as `CIFAR10`,
             `MNIST`, `Food101` or `VOCSegmentation`.
+
+    Raises:
+        ConfigError: Its pixels have no 8 bits, or its labels are no whole numbers.
     """
     name = type(dataset).__name__
     if name in _ARRAYS:
-        pixels, labels = (np.asarray(getattr(dataset, key)) for key in _ARRAYS[name])
+        pixels, labels = (getattr(dataset, key) for key in _ARRAYS[name])
+        pixels = np.asarray(pixels)
         if name in _CHANNELS_FIRST:
             pixels = pixels.transpose(0, 2, 3, 1)
         if pixels.ndim == 3:
             pixels = pixels[..., None]
+        if pixels.dtype != np.uint8:
+            raise ConfigError(f"{name}: its pixels are {pixels.dtype}, not uint8")
         pixels = np.ascontiguousarray(pixels)
-        return sources.Memory(image=pixels, label=labels.astype(np.int64))
+        return sources.Memory(image=pixels, label=_whole_numbers(name, labels))
     if name in _PAIRS:
         paths, found = zip(*dataset._samples, strict=True)
     else:
@@ -54,8 +62,19 @@ def vision_source(dataset: Any) -> sources.Memory:
         masks = [str(path) for path in found]
         kinds: dict[str, Any] = {"image": "image", "mask": "mask"}
         return sources.Memory(image=files, mask=masks, kinds=kinds)
-    labels = np.asarray(found, np.int64)
+    labels = _whole_numbers(name, found)
     return sources.Memory(image=files, label=labels, kinds={"image": "image"})
+
+
+def _whole_numbers(name: str, labels: Any) -> Array:
+    """Returns labels as int64, if no label loses a part."""
+    try:
+        found = np.asarray(labels)
+    except ValueError:
+        found = np.zeros((0, 0))
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise ConfigError(f"{name}: its labels are no whole numbers")
+    return found.astype(np.int64)
 
 
 def read_vision_list(dataset: Any) -> AdoptedDataset | str:
@@ -88,7 +107,10 @@ def read_vision_list(dataset: Any) -> AdoptedDataset | str:
         return "its transform does not receive the mask"
     steps = translate(step, moved, is_joint=is_joint)
     modes: dict[str, Any] = {"mask": "stored"} if is_mask else {}
-    source = vision_source(plain)
+    try:
+        source = vision_source(plain)
+    except ConfigError as error:
+        return str(error)
     code = "vision_source(dataset)"
     return native_dataset(
         dataset,

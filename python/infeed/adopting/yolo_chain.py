@@ -50,7 +50,8 @@ def map_stride(dataset: Any) -> int | None:
     """Returns the pixels per pixel of a mask; None without masks.
 
     Raises:
-        UnknownStepError: A batch has a mask for each object.
+        UnknownStepError: A batch has a mask for each object, or masks whose pixels
+            are no whole number of pixels.
     """
     if not dataset.use_segments:
         return None
@@ -61,7 +62,12 @@ def map_stride(dataset: Any) -> int | None:
     ]
     if not _value(formats[-1], "mask_overlap"):
         raise UnknownStepError("overlap_mask=False: a mask for each object")
-    return int(_value(formats[-1], "mask_ratio"))
+    stride = int(_value(formats[-1], "mask_ratio"))
+    if stride < 1 or dataset.imgsz % stride:
+        raise UnknownStepError(
+            f"mask_ratio={stride}: it does not divide imgsz={dataset.imgsz}"
+        )
+    return stride
 
 
 def flat_steps(step: Any) -> list[Any]:

@@ -165,6 +165,29 @@ def test_labels_that_change_count_from_the_next_epoch_on(both, tmp_path):
     assert_same(*both(call))
 
 
+LABELS = {
+    "parts": lambda count: [number + 0.5 for number in range(count)],
+    "soft": lambda count: np.full((count, 10), 0.1),
+    "lists": lambda count: [[1] * (1 + number % 2) for number in range(count)],
+    "more": lambda count: list(range(count + 1)),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_that_are_no_classes_stay(both, tmp_path, monkeypatch, name):
+    monkeypatch.setattr("infeed.trainers.torch._reported", set())
+
+    def call():
+        dataset = cifar("CIFAR10", tmp_path, STILL)
+        dataset.targets = LABELS[name](len(dataset))
+        loader = loader_of(dataset, collate_fn=list)
+        return [[label for _, label in batch] for batch in loader]
+
+    theirs, ours = both(call, stays=True)
+
+    assert str(theirs) == str(ours)
+
+
 def test_a_dataset_with_its_own_code_stays(both, tmp_path):
     def call():
         dataset = cifar("CIFAR10", tmp_path, STILL)

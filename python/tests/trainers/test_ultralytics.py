@@ -352,6 +352,7 @@ def test_decoded_images_are_kept_instead_of_the_cache_of_ultralytics(
     [
         ({"task": "segment", "copy_paste": 0.1}, "copy_paste=0.1"),
         ({"task": "segment", "overlap_mask": False}, "overlap_mask=False"),
+        ({"task": "segment", "mask_ratio": 5}, "mask_ratio=5"),
         ({"mixup": 0.1}, "mixup=0.1"),
         ({"cutmix": 0.1}, "cutmix=0.1"),
         ({"shear": 2.0}, "shear=2.0"),
