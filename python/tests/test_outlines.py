@@ -102,6 +102,17 @@ CHAINS = {
     "perspective": (T.RandomPerspective(p=1.0),),
     "resize": (T.Resize((160, 130), interpolation="nearest"),),
     "mosaic": (T.Mosaic(200, fill=0, antialias=False), T.CenterCrop(120)),
+    "copies": (
+        T.MirroredPaste(1.0, max_overlap=1e-9),
+        T.RandomAffine(40, translate=(0.2, 0.2), scale=(0.8, 1.6)),
+        T.CenterCrop(72),
+    ),
+    "copies on a mosaic": (
+        T.Mosaic(200, p=0.7, fill=0, antialias=False),
+        T.MirroredPaste(1.0, max_overlap=1e-9),
+        T.RandomHorizontalFlip(),
+        T.CenterCrop(120),
+    ),
 }
 
 
@@ -110,6 +121,7 @@ CHAINS = {
 def test_maps_and_boxes_are_those_of_the_pixels(chain, outline_format):
     dataset = OutlineScenes(20, outline_format=outline_format, encode=png)
     pipeline = pipeline_of(dataset, *CHAINS[chain], map_stride=1).shuffle(seed=3)
+    has_several = "mosaic" in chain or "copies" in chain
     found = 0
     for batch in pipeline:
         image, numbers = batch["image"][0].astype(int), batch["outlines"][0]
@@ -120,13 +132,50 @@ def test_maps_and_boxes_are_those_of_the_pixels(chain, outline_format):
             colour = np.abs(image - COLOURS[label]).max(axis=-1) < 128
             apart = colour != np.isin(numbers, own)
             assert apart.mean() < 0.02
-            # In a mosaic, too little of another object with this label may be left.
-            if chain != "mosaic" and len(own) == 1 and colour.sum() > 50:
+            # Too little of another object with this label may be left.
+            if not has_several and len(own) == 1 and colour.sum() > 50:
                 ys, xs = np.nonzero(colour)
                 extent = [xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]
                 np.testing.assert_allclose(boxes[own[0] - 1], extent, atol=2)
                 found += 1
-    assert found > 10 or chain == "mosaic"
+    assert found > 10 or has_several
+
+
+def test_mirrored_copies_are_added_to_the_objects():
+    dataset = OutlineScenes(10)
+    added = 0
+    for index, batch in enumerate(pipeline_of(dataset, T.MirroredPaste(1.0))):
+        (boxes,), (labels,) = rows(batch, "boxes"), rows(batch, "labels")
+        (corners,) = rows(batch, "outlines")
+        objects = index % (OBJECTS + 1)
+        copies = labels[objects:]
+        assert labels[:objects].tolist() == list(range(1, objects + 1))
+        assert np.isin(copies, labels[:objects]).all()
+        outlines = np.split(corners, np.flatnonzero(np.isnan(corners[:, 0])) + 1)
+        for label, box, outline in zip(
+            copies, boxes[objects:], outlines[objects:], strict=False
+        ):
+            left, top, right, bottom = boxes[label - 1]
+            np.testing.assert_allclose(box, [WIDTH - right, top, WIDTH - left, bottom])
+            original = outlines[label - 1] * [-1, 1] + [WIDTH, 0]
+            np.testing.assert_allclose(outline, original, rtol=1e-5)
+        image, own = batch["image"][0], dataset.made[index][0]
+        from_mirror = (image != own).any(-1)
+        np.testing.assert_array_equal(image[from_mirror], own[:, ::-1][from_mirror])
+        added += len(copies)
+    assert added > 8
+
+
+def test_fewer_copies_are_pasted_for_a_lower_share():
+    dataset = OutlineScenes(10)
+
+    def count(share):
+        return sum(
+            len(rows(batch, "labels")[0])
+            for batch in pipeline_of(dataset, T.MirroredPaste(share))
+        )
+
+    assert count(0.0) == 20 < count(0.5) < count(1.0)
 
 
 def test_boxes_surround_the_visible_part_of_an_outline():
@@ -202,7 +251,8 @@ def test_images_of_several_sizes_have_padded_maps():
 
 def test_the_number_of_workers_changes_no_bit():
     dataset = OutlineScenes(24, encode=png)
-    pipeline = pipeline_of(dataset, *CHAINS["mosaic"], batch=4, map_stride=2)
+    chain = (*CHAINS["copies on a mosaic"], T.ImageMixUp(p=0.5))
+    pipeline = pipeline_of(dataset, *chain, batch=4, map_stride=2)
     pipeline = pipeline.shuffle(seed=1)
     one, three = (
         [batch["outlines"].copy() for batch in pipeline.open(workers=workers)]
@@ -289,6 +339,15 @@ def test_wrong_declarations_name_the_fix():
     )
     twice = pipeline.boxes(masks="masks", outlines="masks")
     assert "declared twice" in message(twice)
+    paste = T.MirroredPaste()
+    unlined = pipeline.boxes()
+    assert "inside their outlines" in message(unlined.transform(paste))
+    lined = pipeline.boxes(outlines="outlines")
+    assert "have one MirroredPaste" in message(lined.transform(paste, paste))
+    around = (paste, T.RandomIoUCrop(), T.Resize((8, 8)))
+    assert "put it after RandomIoUCrop" in message(lined.transform(*around))
+    mosaic = (paste, T.Mosaic(8))
+    assert "it cannot follow MirroredPaste" in message(lined.transform(*mosaic))
     pasted = pipeline.boxes(masks="masks", outlines="outlines")
     assert "instead of outlines=" in message(pasted.transform(T.CopyPaste()))
 

@@ -115,7 +115,16 @@ def _parts(chain: Sequence[Any], dataset: Any) -> list[_Part]:
         UnknownStepError: A step is not known, or comes at another place.
     """
     names = [type(step).__name__ for step in chain]
-    expected = ("Mosaic", "RandomPerspective", "RandomHSV", "RandomFlip", "Format")
+    translators = {
+        "Mosaic": _mosaic,
+        "CopyPaste": _copy_paste,
+        "RandomPerspective": _perspective,
+        "MixUp": _mixup,
+        "RandomHSV": _hsv,
+        "RandomFlip": _flip,
+        "Format": _format,
+    }
+    expected = list(translators)
     for name, step in zip(names, chain, strict=True):
         if name not in expected:
             raise UnknownStepError(f"{name}: {_setting(step)}")
@@ -125,13 +134,6 @@ def _parts(chain: Sequence[Any], dataset: Any) -> list[_Part]:
     parts: list[_Part] = []
     if names[0] != "Mosaic":
         parts.append(_fit)
-    translators = {
-        "Mosaic": _mosaic,
-        "RandomPerspective": _perspective,
-        "RandomHSV": _hsv,
-        "RandomFlip": _flip,
-        "Format": _format,
-    }
     for name, step in zip(names, chain, strict=True):
         parts.append(_bind(translators[name], step))
     return parts
@@ -146,9 +148,7 @@ def _bind(
 def _setting(step: Any) -> str:
     """Returns the argument of the trainer that turns a step on."""
     arguments = {
-        "MixUp": "mixup",
         "CutMix": "cutmix",
-        "CopyPaste": "copy_paste",
     }
     name = type(step).__name__
     if name in arguments:
@@ -180,10 +180,13 @@ def _mosaic(step: Any, dataset: Any) -> tuple[str, list[Transform]]:
     return "Mosaic", [mosaic]
 
 
+def _copy_paste(step: Any, dataset: Any) -> tuple[str, list[Transform]]:
+    if _value(step, "mode") != "flip":
+        raise UnknownStepError(f"CopyPaste: copy_paste_mode={step.mode}")
+    return "CopyPaste", [T.MirroredPaste(float(_value(step, "p")))]
+
+
 def _perspective(step: Any, dataset: Any) -> tuple[str, list[Transform]]:
-    for name in ("shear", "perspective"):
-        if _value(step, name):
-            raise UnknownStepError(f"RandomPerspective: {name}={getattr(step, name)}")
     size = dataset.imgsz
     if _value(step, "size") != (size, size):
         raise UnknownStepError(f"RandomPerspective: size={step.size}")
@@ -197,14 +200,22 @@ def _perspective(step: Any, dataset: Any) -> tuple[str, list[Transform]]:
         scale = max(1 - scale, 1e-3), 1 + scale
     # A share of the size of the result; a mosaic has twice its sides.
     share = float(_value(step, "translate")) / (2 if is_mosaic else 1)
+    shear = float(_value(step, "shear"))
     affine = T.RandomAffine(
         float(_value(step, "degrees")),
         translate=(share, share),
         scale=(float(scale[0]), float(scale[1])),
+        shear=(-shear, shear, -shear, shear) if shear else None,
         interpolation="bilinear",
         fill=_FILL,
+        perspective=float(_value(step, "perspective")) or None,
     )
     return "RandomPerspective", [affine, *([T.CenterCrop(size)] if is_mosaic else [])]
+
+
+def _mixup(step: Any, dataset: Any) -> tuple[str, list[Transform]]:
+    # The share is from Beta(32, 32), without an argument.
+    return "MixUp", [T.ImageMixUp(p=float(_value(step, "p")))]
 
 
 def _hsv(step: Any, dataset: Any) -> tuple[str, list[Transform]]:

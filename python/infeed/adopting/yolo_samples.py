@@ -2,6 +2,7 @@
 
 import copy
 import math
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +15,8 @@ from infeed.adopting.yolo_chain import flat_steps
 class YoloSamples:
     """Samples of a `YOLODataset` with the names and units of the pipeline.
 
-    It does not change the dataset: mosaics come from samples that it is given, and not
-    from those that were read before.
+    It does not change the dataset: the other images of mosaics and of `MixUp` come from
+    samples that it is given, and not from those that were read before.
 
     Args:
         dataset: The dataset.
@@ -32,6 +33,8 @@ class YoloSamples:
         for step in steps:
             if type(step).__name__ == "Mosaic":
                 step.buffer_enabled = True
+            elif type(step).__name__ == "MixUp":
+                step.get_indexes = self._choose_other
         self._steps = steps
         self._among = self._dataset.buffer
 
@@ -39,8 +42,12 @@ class YoloSamples:
         return len(self._dataset)
 
     def mix_among(self, numbers: Sequence[int]) -> None:
-        """Sets the samples whose images mosaics have."""
+        """Sets the samples whose images others have."""
         self._among = list(numbers)
+
+    def _choose_other(self) -> int:
+        """Returns the number of another sample."""
+        return random.choice(self._dataset.buffer)
 
     def __getitem__(self, number: int) -> dict[str, Array]:
         others = [other for other in self._among if other != number]

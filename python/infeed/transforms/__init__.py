@@ -42,7 +42,9 @@ from infeed.transforms.colors import (
 )
 from infeed.transforms.detection import (
     CopyPaste,
+    ImageMixUp,
     LongestMaxSize,
+    MirroredPaste,
     Mosaic,
     RandomIoUCrop,
     RandomShortestSize,
@@ -91,7 +93,9 @@ __all__ = [
     "GaussianBlur",
     "GaussianNoise",
     "Grayscale",
+    "ImageMixUp",
     "LongestMaxSize",
+    "MirroredPaste",
     "MixUp",
     "Mosaic",
     "Normalize",

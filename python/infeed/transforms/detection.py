@@ -128,6 +128,56 @@ class CopyPaste(Transform):
 
 
 @dataclass(frozen=True, repr=False)
+class ImageMixUp(Transform):
+    """Blends the image with that of another position, as Ultralytics and YOLOX do.
+
+    The sample has the boxes, points, masks and outlines of both images, those of its
+    own image first. Other fields keep the values of the sample's own record. `MixUp`
+    instead mixes finished samples and their class labels.
+
+    The transforms before it apply to each image, as at its own position, also a
+    `Mosaic`; those after it apply to the result. The other position is a function of
+    seed, epoch and position, as in `MixUp`; after a `Mosaic`, it is in the window of
+    that.
+
+    Args:
+        alpha: The share of the sample's own image in each pixel is from Beta(alpha,
+            alpha), so 1/2 on average; from 0.001 to 1000. The default is that of
+            YOLOv5 and Ultralytics: mostly between 0.4 and 0.6.
+        p: Probability of two images. Otherwise the sample stays as it is.
+
+    Shape:
+        Both images need the same size: put a transform that gives one size before it.
+    """
+
+    alpha: float = 32.0
+    p: float = 1.0
+
+
+@dataclass(frozen=True, repr=False)
+class MirroredPaste(Transform):
+    """Pastes mirrored copies of objects on their own image, as Ultralytics does.
+
+    A copy is at the mirrored place of its object, with the pixels of the mirrored image
+    inside the outline of the object. Copies that cover little of any object are chosen;
+    nothing is random. Boxes, outlines and columns of the copies are added after those
+    of the objects of the same record.
+
+    Needs one field of boxes with outlines: `Pipeline.boxes` with ``outlines``. It comes
+    after a `Mosaic` and before an `ImageMixUp`, if there are any.
+
+    Args:
+        share: Share of the copies that fit which are pasted, from 0 to 1, rounded to a
+            whole number: those that cover least first.
+        max_overlap: A copy fits if its box covers less than this share of the box of
+            each object, above 0.
+    """
+
+    share: float = 0.5
+    max_overlap: float = 0.3
+
+
+@dataclass(frozen=True, repr=False)
 class Mosaic(Transform):
     """Places four images around a random centre, as Ultralytics and YOLOX do.
 

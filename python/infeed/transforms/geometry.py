@@ -186,6 +186,11 @@ class RandomAffine(Transform):
         scale: Factor of lengths, as (low, high); None means 1.
         shear: Degrees: a number ``s`` means from ``-s`` to ``s`` along x, a pair means
             (low, high) along x, four numbers add the range along y.
+        perspective: Maximum tilt of the image plane around its centre along x and y,
+            up to 0.01, as in Ultralytics: lengths at ``d`` pixels from the centre are
+            divided by ``1 + t * d``, where ``t`` is between minus this number and this
+            number. It should be below 2 / (width + height), so that no part of the
+            image is behind the viewer. None means 0.
         interpolation: ``"nearest"`` or ``"bilinear"``, for images.
         fill: Value of pixels outside the image: one number, or one per channel.
         center: (x, y) of the centre in pixels; None means the centre of the image.
@@ -200,6 +205,7 @@ class RandomAffine(Transform):
     fill: Fill = 0
     center: tuple[float, float] | None = None
     mask_fill: Fill = 0
+    perspective: float | None = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -264,6 +264,34 @@ def test_augmented_samples_have_equal_distributions(with_infeed, trainer_of, tas
     assert found.draws == 32
 
 
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("mosaic", [1.0, 0.5])
+def test_blended_and_sheared_samples_have_equal_distributions(
+    with_infeed, trainer_of, task, mosaic
+):
+    overrides = {"mixup": 0.6, "shear": 8.0, "mosaic": mosaic, "perspective": 0.001}
+    read = read_yolo(trainer_of(task, **overrides).train_loader.dataset)
+    assert "ImageMixUp(p=0.6)" in repr(read.records)
+
+    found = compare(read.dataset, read.records, 24, limits_s=None)
+
+    assert found.problems == ()
+
+
+@pytest.mark.parametrize("task", ["segment", "obb"])
+@pytest.mark.parametrize("mosaic", [1.0, 0.0])
+def test_samples_with_copies_of_objects_have_equal_distributions(
+    with_infeed, trainer_of, task, mosaic
+):
+    overrides = {"copy_paste": 0.7, "mosaic": mosaic, "mixup": 0.2 * mosaic}
+    read = read_yolo(trainer_of(task, **overrides).train_loader.dataset)
+    assert "MirroredPaste(share=0.7)" in repr(read.records)
+
+    found = compare(read.dataset, read.records, 24, limits_s=None)
+
+    assert found.problems == ()
+
+
 def test_samples_without_mosaic_have_equal_distributions(with_infeed, trainer_of):
     dataset = trainer_of(mosaic=0.0).train_loader.dataset
     read = read_yolo(dataset)
@@ -350,13 +378,13 @@ def test_decoded_images_are_kept_instead_of_the_cache_of_ultralytics(
 @pytest.mark.parametrize(
     ("argument", "reason"),
     [
-        ({"task": "segment", "copy_paste": 0.1}, "copy_paste=0.1"),
+        (
+            {"task": "segment", "copy_paste": 0.1, "copy_paste_mode": "mixup"},
+            "copy_paste_mode=mixup",
+        ),
         ({"task": "segment", "overlap_mask": False}, "overlap_mask=False"),
         ({"task": "segment", "mask_ratio": 5}, "mask_ratio=5"),
-        ({"mixup": 0.1}, "mixup=0.1"),
         ({"cutmix": 0.1}, "cutmix=0.1"),
-        ({"shear": 2.0}, "shear=2.0"),
-        ({"perspective": 0.0005}, "perspective=0.0005"),
         ({"rect": True}, "rect=True"),
         ({"bgr": 0.5}, "bgr=0.5"),
     ],

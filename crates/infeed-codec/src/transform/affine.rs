@@ -27,6 +27,11 @@ pub struct RandomAffine {
     /// Degrees of the shear.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shear: Option<Shear>,
+    /// Maximum tilt of the image plane around its centre along x and y, up to 0.01: lengths at a
+    /// distance of `d` pixels from the centre are divided by `1 + t * d`, where `t` is drawn from
+    /// minus this number to this number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub perspective: Option<f64>,
     /// Interpolation of images: `nearest` or `bilinear`.
     #[serde(default = "nearest")]
     pub interpolation: Filter,
@@ -79,6 +84,7 @@ impl RandomAffine {
             translate: None,
             scale: None,
             shear: None,
+            perspective: None,
             interpolation: Filter::Nearest,
             fill: ChannelValues::default(),
             mask_fill: ChannelValues::default(),
@@ -99,12 +105,18 @@ impl RandomAffine {
             let x = rng.uniform(x[0], x[1]);
             [x, y.map_or(0.0, |[low, high]| rng.uniform(low, high))]
         });
-        WarpMap::Affine {
+        let affine = WarpMap::Affine {
             angle,
             translate,
             scale,
             shear,
             center: self.center,
+        };
+        match self.perspective {
+            Some(most) if most > 0.0 => {
+                affine.tilted([(); 2].map(|()| rng.uniform(-most, most)), image)
+            }
+            _ => affine,
         }
     }
 }
@@ -212,6 +224,13 @@ impl Operation for RandomAffine {
             "shear",
             self.shear,
             "a number below 90, [low, high] or [low, high, low, high], between -90 and 90",
+        )?;
+        let perspective = self.perspective.unwrap_or_default();
+        check.holds(
+            (0.0..=0.01).contains(&perspective),
+            "perspective",
+            perspective,
+            "between 0 and 0.01",
         )?;
         check_filter(&check, self.interpolation)?;
         check_center(&check, self.center)?;

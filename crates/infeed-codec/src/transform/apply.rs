@@ -95,6 +95,7 @@ impl Step {
                 copy(input, out);
                 change_colors(out, steps)?;
             }
+            Step::PasteMirrored(copies) => copies.paste(input, out),
             Step::Chains { own, chains } => {
                 check_color("AugMix", channels, depth)?;
                 mix_chains(input, *own, chains, out, scratch)?;

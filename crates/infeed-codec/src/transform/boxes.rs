@@ -60,6 +60,7 @@ impl Step {
             Step::FlipY => [x, height - y],
             Step::KeepCentres(_)
             | Step::Color(_)
+            | Step::PasteMirrored(_)
             | Step::Gray { .. }
             | Step::Chains { .. }
             | Step::Erase { .. } => [x, y],

@@ -46,6 +46,7 @@ fn check_list(check: &Check, list: &[Transform]) -> Result<()> {
         };
         changes.into_iter().all(is_allowed)
             && !transform.needs_boxes()
+            && !transform.joins_images()
             && transform.output_channels(1) == 1
             && transform.output_channels(3) == 3
     };

@@ -81,12 +81,7 @@ macro_rules! mixing_transform {
 
             fn validate(&self) -> Result<()> {
                 let check = Check(stringify!($kind));
-                check.holds(
-                    (0.001..=1000.0).contains(&self.alpha),
-                    "alpha",
-                    self.alpha,
-                    "between 0.001 and 1000",
-                )?;
+                check_alpha(&check, self.alpha)?;
                 check.probability(self.p)?;
                 check.holds(
                     self.classes
@@ -112,6 +107,16 @@ mixing_transform! {
     /// is from Beta(alpha, alpha). Its centre is uniform over the image. Labels become shares of
     /// classes, by the area of the rectangle inside the image.
     CutMix, cuts: true
+}
+
+/// Checks the parameter of a symmetric beta distribution.
+pub(super) fn check_alpha(check: &Check, alpha: f64) -> Result<()> {
+    check.holds(
+        (0.001..=1000.0).contains(&alpha),
+        "alpha",
+        alpha,
+        "between 0.001 and 1000",
+    )
 }
 
 /// Operation that mixes two samples.

@@ -33,8 +33,10 @@ mod flip;
 mod fuse;
 mod gaussian;
 mod hsv;
+mod image_mixup;
 mod iou_crop;
 mod linear;
+mod mirrored_paste;
 mod mix;
 mod mosaic;
 mod noise;
@@ -85,7 +87,9 @@ pub use error::{PaletteError, TransformError};
 pub use flip::{RandomHorizontalFlip, RandomVerticalFlip};
 pub use fuse::fuse;
 pub use hsv::RandomHSV;
+pub use image_mixup::ImageMixUp;
 pub use iou_crop::RandomIoUCrop;
+pub use mirrored_paste::{MirroredCopies, MirroredPaste, OutlinedObject};
 pub use mix::{Blend, CutMix, MixChoice, MixSettings, MixUp, Mixing};
 pub use mosaic::{Mosaic, MosaicDraw, MosaicTile, TILES};
 pub use noise::GaussianNoise;
@@ -174,6 +178,8 @@ transforms!(
     RandomIoUCrop,
     Mosaic,
     CopyPaste,
+    MirroredPaste,
+    ImageMixUp,
     RandomHorizontalFlip,
     RandomVerticalFlip,
     RandomAffine,
@@ -412,6 +418,15 @@ impl Transform {
         }
     }
 
+    /// Whether the transform makes an image of those of several positions, or of one and its mirror
+    /// image.
+    pub fn joins_images(&self) -> bool {
+        self.mosaic().is_some()
+            || self.copy_paste().is_some()
+            || self.mirrored_paste().is_some()
+            || self.image_mixup().is_some()
+    }
+
     /// Returns the transform if it places the images of other positions next to the sample's own.
     pub fn mosaic(&self) -> Option<&Mosaic> {
         match self {
@@ -424,6 +439,22 @@ impl Transform {
     pub fn copy_paste(&self) -> Option<&CopyPaste> {
         match self {
             Transform::CopyPaste(paste) => Some(paste),
+            _ => None,
+        }
+    }
+
+    /// Returns the transform if it pastes copies of objects on their own image.
+    pub fn mirrored_paste(&self) -> Option<&MirroredPaste> {
+        match self {
+            Transform::MirroredPaste(paste) => Some(paste),
+            _ => None,
+        }
+    }
+
+    /// Returns the transform if it blends the image with that of another position.
+    pub fn image_mixup(&self) -> Option<&ImageMixUp> {
+        match self {
+            Transform::ImageMixUp(mixup) => Some(mixup),
             _ => None,
         }
     }

@@ -134,7 +134,7 @@ impl Mosaic {
     }
 
     /// Returns the positions of `near` from which the sample at `position` gets its images.
-    fn window_of(&self, position: u64, near: Range<u64>) -> Range<u64> {
+    pub fn window_of(&self, position: u64, near: Range<u64>) -> Range<u64> {
         if !near.contains(&position) {
             return near;
         }

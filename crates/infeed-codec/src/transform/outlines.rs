@@ -79,6 +79,16 @@ impl PaintedObject {
     pub fn area(&self) -> u64 {
         self.area
     }
+
+    /// Returns column and row of each pixel of the object.
+    pub(super) fn covered(&self) -> impl Iterator<Item = [usize; 2]> {
+        let [top, left] = self.origin.map(|at| at as usize);
+        let rows = self.pixels.chunks_exact(self.width.max(1)).enumerate();
+        rows.flat_map(move |(row, pixels)| {
+            let covered = pixels.iter().enumerate().filter(|(_, pixel)| **pixel == 1);
+            covered.map(move |(column, _)| [left + column, top + row])
+        })
+    }
 }
 
 impl MovingOutlines {

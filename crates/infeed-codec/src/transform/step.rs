@@ -1,7 +1,10 @@
 //! Steps: transforms with drawn parameters.
 
+use std::sync::Arc;
+
 use super::color_step::ColorStep;
 use super::effect::Effect;
+use super::mirrored_paste::MirroredCopies;
 use super::params::{ChannelValues, Filter, PadMode};
 use super::warp::Warp;
 use infeed_core::sample::{Region, Size};
@@ -46,6 +49,8 @@ pub enum Step {
     FlipY,
     /// Changes the colours of images, in this order.
     Color(Vec<ColorStep>),
+    /// Pastes mirrored copies of objects on their image.
+    PasteMirrored(Arc<MirroredCopies>),
     /// Replaces the colours of images by their luma.
     Gray {
         /// 1, or 3 equal channels.
@@ -106,6 +111,7 @@ impl Step {
             Step::FlipX => "RandomHorizontalFlip",
             Step::FlipY => "RandomVerticalFlip",
             Step::Color(steps) => steps.first().map_or("ColorJitter", ColorStep::name),
+            Step::PasteMirrored(_) => "MirroredPaste",
             Step::Gray { .. } => "Grayscale",
             Step::Chains { .. } => "AugMix",
             Step::Erase { .. } => "RandomErasing",
@@ -132,6 +138,7 @@ impl Step {
             | Step::FlipX
             | Step::FlipY
             | Step::Color(_)
+            | Step::PasteMirrored(_)
             | Step::Gray { .. }
             | Step::Chains { .. }
             | Step::Erase { .. } => input,
@@ -162,7 +169,9 @@ impl Step {
             Step::Pad { .. } => Effect::Pad,
             Step::Warp(_) => Effect::Warp,
             Step::FlipX | Step::FlipY => Effect::Flip,
-            Step::Color(_) | Step::Gray { .. } | Step::Chains { .. } => Effect::Color,
+            Step::Color(_) | Step::PasteMirrored(_) | Step::Gray { .. } | Step::Chains { .. } => {
+                Effect::Color
+            }
             Step::Erase { .. } => Effect::Erase,
         }
     }

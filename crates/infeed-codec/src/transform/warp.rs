@@ -194,6 +194,20 @@ impl WarpMap {
         }
     }
 
+    /// Returns this map after a tilt of the plane of an image of this size: lengths at the position
+    /// `[x, y]` from the centre are divided by `1 + tilt[0] * x + tilt[1] * y`.
+    pub(super) fn tilted(&self, tilt: [f64; 2], image: Size) -> WarpMap {
+        let back = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, -tilt[0], -tilt[1], 1.0];
+        let [x, y] = middle(image);
+        let centred = product(&product(&back, &self.matrix(image)), &shift(-x, -y));
+        let matrix = product(&shift(x, y), &centred);
+        WarpMap::Projective {
+            matrix,
+            pixel_matrix: matrix,
+            is_mirrored: false,
+        }
+    }
+
     /// Returns the name of the most similar transform.
     pub(super) fn name(&self) -> &'static str {
         match self {

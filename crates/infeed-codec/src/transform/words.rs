@@ -50,6 +50,7 @@ impl fmt::Display for Step {
                 let steps: Vec<String> = steps.iter().map(ColorStep::to_string).collect();
                 f.write_str(&steps.join(", "))
             }
+            Step::PasteMirrored(copies) => write!(f, "paste {} mirrored objects", copies.count()),
             Step::Gray { channels } => write!(f, "luma in {channels}"),
             Step::Chains { own, chains } => {
                 write!(f, "weight {own}")?;

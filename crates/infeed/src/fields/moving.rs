@@ -9,11 +9,14 @@ use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind, Image, Record, Size};
 
 /// An image of a sample, with which the boxes and points of its record move.
+#[derive(Clone, Copy)]
 pub(crate) struct SampleImage<'a> {
     pub(crate) record: &'a Record,
     pub(crate) frame: ImageFrame,
     /// Steps before those that all images of the sample share.
     pub(crate) steps: &'a [(usize, Step)],
+    /// Number of the image among those of its canvas.
+    pub(crate) number: usize,
     /// Boxes and masks after these steps, if objects were pasted.
     pub(crate) pasted: Option<&'a PastedObjects>,
 }
@@ -32,14 +35,56 @@ impl<'a> SampleImage<'a> {
             record,
             frame,
             steps,
+            number: 0,
             pasted: None,
         }
+    }
+
+    /// Sets the number of the image among those of its canvas.
+    pub(crate) fn with_number(self, number: usize) -> SampleImage<'a> {
+        SampleImage { number, ..self }
+    }
+
+    /// Returns the mirrored copies of the image's objects, if there are any. `shared` are the steps
+    /// after its own.
+    pub(crate) fn copies(&self, shared: &[(usize, Step)]) -> Option<MirroredObjects<'a>> {
+        let all = || self.steps.iter().chain(shared);
+        let copies = |(at, (_, step)): (usize, &(usize, Step))| match step {
+            Step::PasteMirrored(copies) => Some((at, copies.objects_of(self.number).collect())),
+            _ => None,
+        };
+        let (at, objects): (usize, Vec<usize>) = all().enumerate().find_map(copies)?;
+        let mut steps: Vec<(usize, Step)> = all().cloned().collect();
+        steps[at].1 = Step::FlipX;
+        (!objects.is_empty()).then_some(MirroredObjects {
+            record: self.record,
+            frame: self.frame,
+            steps,
+            objects,
+        })
     }
 
     /// Sets boxes and masks after the image's own steps.
     pub(crate) fn with_pasted(self, objects: &'a PastedObjects) -> SampleImage<'a> {
         let pasted = Some(objects);
         SampleImage { pasted, ..self }
+    }
+}
+
+/// Mirrored copies of objects of a record.
+pub(crate) struct MirroredObjects<'a> {
+    record: &'a Record,
+    frame: ImageFrame,
+    /// All steps of the copies.
+    steps: Vec<(usize, Step)>,
+    /// Numbers of the objects in the record.
+    pub(crate) objects: Vec<usize>,
+}
+
+impl MirroredObjects<'_> {
+    /// Returns the image with which the copies move.
+    pub(crate) fn image(&self) -> SampleImage<'_> {
+        SampleImage::new(self.record, self.frame, &self.steps)
     }
 }
 

@@ -37,9 +37,8 @@ impl SampleMaker<'_> {
             return self.fill(&records[..1], None, row);
         }
         let images = parts.iter().map(|part| &part.drawn.image);
-        let after = self
-            .plan
-            .draw_after(own.number, size, images, records[0].at)?;
+        let after = own.number + 1..self.plan.transforms.len();
+        let after = self.plan.draw_joined(after, size, images, records[0].at)?;
         let work = self.arrange_canvas(records[0], &parts[0], &after, row.layout);
         let both = [image(0), image(1)];
         // Planes of all objects, the pasted pixels and a buffer for them.

@@ -100,7 +100,7 @@ fn labels_of(share: f64, own: &mut [u8], other: &[u8]) {
 }
 
 /// `share * own + (1 - share) * other`, in float32. Integers are rounded to nearest, halves up.
-fn blend(dtype: DType, share: f64, own: &mut [u8], other: &[u8]) {
+pub(super) fn blend(dtype: DType, share: f64, own: &mut [u8], other: &[u8]) {
     let (a, b) = (share as f32, (1.0 - share) as f32);
     let mean = |own: f32, other: f32| own * a + other * b;
     /// Applies `mean` to numbers of `$size` bytes.

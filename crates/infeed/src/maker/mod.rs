@@ -7,6 +7,7 @@
 mod computed_columns;
 mod copy_paste;
 mod functions;
+mod image_mixup;
 mod kept_sample;
 pub(crate) mod memory;
 mod mix;

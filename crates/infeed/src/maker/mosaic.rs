@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::parts::{DrawnPart, SamplePart, transform_failure};
+use super::parts::{CanvasWork, DrawnPart, SamplePart, transform_failure};
 use super::sample_maker::{SampleMaker, SampleRecord};
 use super::shared_tiles::{SharedTiles, TilePixels};
 use crate::fields::failure::{PartFailure, StageFailure};
@@ -29,7 +29,21 @@ const MOST_BYTES: u64 = 1 << 30;
 /// Tiles beyond a window, for the rows that workers fill at the same time.
 const ROWS_IN_WORK: u64 = 64;
 
-impl SampleMaker<'_> {
+/// A mosaic before its pixels are made.
+pub(super) struct ArrangedMosaic<'r> {
+    pub(super) parts: Vec<SamplePart<'r>>,
+    /// The drawn steps on the canvas.
+    pub(super) after: Vec<(usize, Step)>,
+    pub(super) work: CanvasWork,
+    /// The pixels of each canvas that the steps need.
+    needed: Vec<Region>,
+    /// Number of the record that needs most working memory.
+    pub(super) largest: usize,
+    /// Bytes of working memory.
+    pub(super) bytes: u64,
+}
+
+impl<'a> SampleMaker<'a> {
     /// Makes the sample up to the user functions.
     pub(super) fn fill_mosaic(
         &mut self,
@@ -37,33 +51,76 @@ impl SampleMaker<'_> {
         (own, drawn): (&MosaicPlan, &MosaicDraw),
         row: &mut BatchRow,
     ) -> Result<(), PartFailure> {
+        let all = self.plan.transforms.len();
+        let mosaic = self.arrange_mosaic(records, (own, drawn.center), (row.layout, all))?;
+        let images = records.iter().zip(&mosaic.parts);
+        let images: Vec<SampleImage<'_>> = images.map(|(of, part)| part.image(*of)).collect();
+        let boxes = self.kind_bytes(records[0], (&images, &mosaic.after));
+        self.reserve(mosaic.largest, mosaic.bytes + boxes)?;
+        let mut canvases = std::mem::take(&mut self.canvases);
+        self.scratch.counted = 1;
+        self.make_mosaic(records, own, &mosaic, (&mut canvases, row.layout))?;
+        self.write_joined(
+            (records[0], &mosaic.parts[0]),
+            (canvases, &mosaic.work),
+            (&images, &mosaic.after),
+            row,
+        )
+    }
+
+    /// Draws and arranges a mosaic around a centre, with the transforms up to `end`.
+    pub(super) fn arrange_mosaic<'r>(
+        &mut self,
+        records: &[SampleRecord<'r>],
+        (own, center): (&MosaicPlan, [u32; 2]),
+        (layout, end): (usize, usize),
+    ) -> Result<ArrangedMosaic<'r>, PartFailure>
+    where
+        'a: 'r,
+    {
         let plan = self.plan;
-        let place = |tile, image, _: &[_]| place_tile((own, drawn), tile, image);
-        let mut parts = self.draw_parts(records, (row.layout, own.number), place)?;
+        let place = |tile, image, _: &[_]| place_tile((own, center), tile, image);
+        let mut parts = self.draw_parts(records, (layout, own.number), place)?;
         let size = own.mosaic.size.square();
         let images = parts.iter().map(|part| &part.drawn.image);
-        let after = plan.draw_after(own.number, size, images, records[0].at)?;
-        let work = self.arrange_canvas(records[0], &parts[0], &after, row.layout);
+        let mut after = plan.draw_joined(own.number + 1..end, size, images, records[0].at)?;
+        let images = records.iter().zip(&parts);
+        let images: Vec<SampleImage<'_>> = images.map(|(of, part)| part.image(*of)).collect();
+        self.add_copies(&images, &mut after, size)?;
+        let work = self.arrange_canvas(records[0], &parts[0], &after, layout);
         let needed = work
             .pixels
             .iter()
             .map(|pixels| pixels.folded.needed_region());
         let needed: Vec<Region> = needed.collect();
         let (largest, most) = self.arrange_parts(records, &mut parts, &needed);
-        let images = records.iter().zip(&parts);
-        let images: Vec<SampleImage<'_>> = images.map(|(of, part)| part.image(*of)).collect();
-        let boxes = self.kind_bytes(records[0], (&images, &after));
         // The oldest tile may leave the shared memory while its pixels are copied.
-        let bytes = work.bytes + plan.tile_bytes() + boxes + most.max(work.step_bytes);
-        self.reserve(largest, bytes)?;
-        let mut canvases = std::mem::take(&mut self.canvases);
+        let bytes = work.bytes + plan.tile_bytes() + most.max(work.step_bytes);
+        Ok(ArrangedMosaic {
+            parts,
+            after,
+            work,
+            needed,
+            largest,
+            bytes,
+        })
+    }
+
+    /// Makes the canvases of a mosaic for the images of a layout.
+    pub(super) fn make_mosaic(
+        &mut self,
+        records: &[SampleRecord<'_>],
+        own: &MosaicPlan,
+        mosaic: &ArrangedMosaic<'_>,
+        (canvases, layout): (&mut Vec<Image>, usize),
+    ) -> Result<(), PartFailure> {
+        let parts = &mosaic.parts;
         canvases.resize_with(parts[0].visuals.len(), Image::default);
-        let cleared = parts[0].visuals.iter().zip(&mut canvases).zip(&needed);
-        for ((visual, canvas), needed) in cleared {
+        let cleared = parts[0].visuals.iter().zip(&mut *canvases);
+        for ((visual, canvas), needed) in cleared.zip(&mosaic.needed) {
             clear(own, visual, *needed, canvas)?;
         }
-        self.scratch.counted = 1;
-        for (tile, (of, part)) in records.iter().zip(&parts).enumerate() {
+        for (tile, (of, part)) in records.iter().zip(parts).enumerate() {
             if part.arranged.iter().all(|field| field.region.is_none()) {
                 continue;
             }
@@ -71,16 +128,11 @@ impl SampleMaker<'_> {
                 part: tile,
                 failure,
             };
-            let made = self.tile(*of, row.layout, part).map_err(failed)?;
-            part.paste(&made, &mut canvases).map_err(failed)?;
+            let made = self.tile(*of, layout, part).map_err(failed)?;
+            part.paste(&made, canvases).map_err(failed)?;
             self.scratch.lap(Stage::Transform);
         }
-        self.write_joined(
-            (records[0], &parts[0]),
-            (canvases, &work),
-            (&images, &after),
-            row,
-        )
+        Ok(())
     }
 
     /// Returns the pixels of a record's tile: those that another mosaic left, or new ones.
@@ -123,16 +175,21 @@ impl SamplePlan {
 
     /// Bytes of memory for all tiles that mosaics of this number of records use again.
     pub(crate) fn wanted_tile_bytes(&self, records: u64) -> u64 {
-        let Some(JoinPlan::Mosaic(own)) = &self.join else {
+        let Some(own) = self.mosaic() else {
             return 0;
         };
-        let tiles = own.mosaic.window.min(records).saturating_add(ROWS_IN_WORK);
+        // The second mosaic of a sample is up to a window before the first.
+        let windows = match self.join {
+            Some(JoinPlan::ImageMixUp(_)) => own.mosaic.window.saturating_mul(2),
+            _ => own.mosaic.window,
+        };
+        let tiles = windows.min(records).saturating_add(ROWS_IN_WORK);
         tiles.saturating_mul(self.tile_bytes()).min(MOST_BYTES)
     }
 
     /// Most bytes of a tile of a mosaic.
     pub(super) fn tile_bytes(&self) -> u64 {
-        let Some(JoinPlan::Mosaic(own)) = &self.join else {
+        let Some(own) = self.mosaic() else {
             return 0;
         };
         let pixels = self.pixels.iter().flatten();
@@ -143,11 +200,11 @@ impl SamplePlan {
 
 /// Moves the image of a record to its location in the canvas.
 pub(super) fn place_tile(
-    (own, mosaic): (&MosaicPlan, &MosaicDraw),
+    (own, center): (&MosaicPlan, [u32; 2]),
     tile: usize,
     mut image: DrawnImage,
 ) -> Result<DrawnPart, StageFailure> {
-    let placed = own.mosaic.tile(image.size, tile, mosaic.center);
+    let placed = own.mosaic.tile(image.size, tile, center);
     let placed = placed.map_err(|error| transform_failure(image.field, "Mosaic", error))?;
     for step in placed.steps {
         image.add(own.number, step);

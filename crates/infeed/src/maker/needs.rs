@@ -135,8 +135,8 @@ impl SamplePlan {
         let (kinds, kind_rows) = self.kind_needs(record, at, images);
         scratch = scratch.saturating_add(kinds);
         row = row.saturating_add(kind_rows);
-        if let Some(JoinPlan::CopyPaste(_)) = &self.join {
-            // Both images of a paste exist at once.
+        if let Some(JoinPlan::CopyPaste(_) | JoinPlan::ImageMixUp(_)) = &self.join {
+            // Both images exist at once.
             scratch = scratch.saturating_mul(2);
         }
         scratch = scratch.saturating_add(self.mixed_row_bytes());
@@ -207,13 +207,13 @@ impl SamplePlan {
             false => empty(first.frame.size),
         };
         let all = self.transforms.len();
-        let Some(JoinPlan::Mosaic(mosaic)) = &self.join else {
+        let Some(mosaic) = self.mosaic() else {
             self.draw_more(0..all, at, &mut drawn).ok()?;
             return Some((drawn.steps, None));
         };
         self.draw_more(0..mosaic.number, at, &mut drawn).ok()?;
         let size = mosaic.mosaic.size.square();
-        let after = self.draw_after(mosaic.number, size, std::iter::empty(), at);
+        let after = self.draw_joined(mosaic.number + 1..all, size, std::iter::empty(), at);
         Some((drawn.steps, Some((size, after.ok()?))))
     }
 }
@@ -223,11 +223,11 @@ mod tests {
     use super::*;
     use crate::maker::memory::SampleMemory;
     use crate::maker::{SampleMaker, SampleRecord};
-    use crate::pipeline::{Pipeline, SourceSpec};
+    use crate::pipeline::{BoxesSpec, Pipeline, SourceSpec};
     use bytes::Bytes;
     use infeed_codec::transform::{
-        CenterCrop, CopyPaste, CutMix, MixUp, Mosaic, RandomResizedCrop, RandomRotation,
-        ScaleJitter, Transform,
+        BoxFormat, CenterCrop, CopyPaste, CutMix, ImageMixUp, MirroredPaste, MixUp, Mosaic,
+        RandomResizedCrop, RandomRotation, ScaleJitter, Transform,
     };
     use infeed_core::batch::RowCell;
     use infeed_core::exec::budget::BytePool;
@@ -353,7 +353,7 @@ mod tests {
     fn no_sample_needs_more_than_the_bounds_of_its_record() {
         let root = write_outlined_images();
         let size = CenterCrop::new(20);
-        let transforms: [Vec<Transform>; 7] = [
+        let transforms: [Vec<Transform>; 10] = [
             Vec::new(),
             vec![RandomResizedCrop::new(24).into()],
             vec![size.into()],
@@ -361,6 +361,18 @@ mod tests {
             vec![ScaleJitter::new([90, 90]).into()],
             vec![Mosaic::new(64).into()],
             vec![CopyPaste::default().into()],
+            vec![Mosaic::new(64).into(), ImageMixUp::default().into()],
+            vec![
+                Mosaic::new(64).into(),
+                RandomRotation::new(30.0).into(),
+                CenterCrop::new(20).into(),
+                ImageMixUp::default().into(),
+                RandomRotation::new(30.0).into(),
+            ],
+            vec![
+                RandomResizedCrop::new(90).into(),
+                ImageMixUp::default().into(),
+            ],
         ];
         for masks in [false, true] {
             for transforms in transforms.clone() {
@@ -369,6 +381,33 @@ mod tests {
                     continue;
                 }
                 check_bounds(&pipeline(&root, masks, transforms));
+            }
+        }
+    }
+
+    #[test]
+    fn no_outlined_sample_needs_more_than_the_bounds_of_its_record() {
+        let root = write_outlined_images();
+        let paste = || {
+            Transform::from(MirroredPaste {
+                share: 1.0,
+                max_overlap: 9.0,
+            })
+        };
+        let lists: [Vec<Transform>; 4] = [
+            vec![RandomRotation::new(30.0).into()],
+            vec![paste(), RandomRotation::new(30.0).into()],
+            vec![Mosaic::new(64).into(), paste(), CenterCrop::new(40).into()],
+            vec![
+                Mosaic::new(64).into(),
+                paste(),
+                ImageMixUp::default().into(),
+            ],
+        ];
+        for stride in [None, Some(1), Some(2)] {
+            for transforms in lists.clone() {
+                let boxes = BoxesSpec::new("boxes", BoxFormat::Xyxy).outlines("masks", stride);
+                check_bounds(&pipeline(&root, true, transforms).boxes(boxes));
             }
         }
     }

@@ -7,6 +7,7 @@ use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::failure::{PartFailure, SampleError, StageFailure};
 use crate::fields::moving::{SampleImage, SampleImages};
 use crate::fields::pixels::header::{ArrangedPixels, VisualField};
+use crate::fields::scratch::FieldScratch;
 use crate::fields::steps::Flips;
 use crate::plan::draws::DrawnImage;
 use infeed_codec::transform::{PixelView, Step, TransformError};
@@ -29,6 +30,8 @@ pub(super) struct DrawnPart {
 
 /// A record on its way into the canvas.
 pub(super) struct SamplePart<'a> {
+    /// Number of the record among those of its canvas.
+    pub(super) number: usize,
     pub(super) visuals: Vec<VisualField<'a>>,
     pub(super) drawn: DrawnPart,
     /// The steps of each field.
@@ -45,9 +48,14 @@ pub(super) struct ArrangedPart {
 
 impl<'a> SamplePart<'a> {
     /// Returns a record whose pixels are not arranged yet.
-    pub(super) fn new(visuals: Vec<VisualField<'a>>, drawn: DrawnPart) -> SamplePart<'a> {
+    pub(super) fn new(
+        number: usize,
+        visuals: Vec<VisualField<'a>>,
+        drawn: DrawnPart,
+    ) -> SamplePart<'a> {
         let arranged = Vec::with_capacity(visuals.len());
         SamplePart {
+            number,
             visuals,
             drawn,
             arranged,
@@ -56,7 +64,8 @@ impl<'a> SamplePart<'a> {
 
     /// Returns the image, with which boxes and points move.
     pub(super) fn image<'s>(&'s self, of: SampleRecord<'s>) -> SampleImage<'s> {
-        SampleImage::new(of.record, self.visuals[0].frame, &self.drawn.image.steps)
+        let steps = &self.drawn.image.steps;
+        SampleImage::new(of.record, self.visuals[0].frame, steps).with_number(self.number)
     }
 
     /// Copies the needed pixels of a tile to the canvases.
@@ -138,7 +147,7 @@ impl<'a> SampleMaker<'a> {
             let drawn = self.plan.draw_more(0..number, of.at, &mut image);
             drawn.map_err(failed)?;
             let drawn = place(part, image, &parts).map_err(failed)?;
-            parts.push(SamplePart::new(visuals, drawn));
+            parts.push(SamplePart::new(part, visuals, drawn));
         }
         Ok(parts)
     }
@@ -207,17 +216,7 @@ impl<'a> SampleMaker<'a> {
         let scratch = &mut self.scratch;
         images.resize_with(part.visuals.len(), Image::default);
         for ((visual, field), image) in part.visuals.iter().zip(&part.arranged).zip(images) {
-            visual.with_pixels(&field.pixels, scratch, |view| {
-                let size = view.size();
-                // A list that doubles its memory would exceed the bytes of a tile.
-                image.data.clear();
-                let bytes = size.pixels() as usize * view.pixel_bytes();
-                image.data.reserve_exact(bytes);
-                image.reset(size, view.channels(), view.depth());
-                paste(view, field.pixels.folded.flips, size.whole(), image);
-                Ok(())
-            })?;
-            scratch.lap(Stage::Transform);
+            keep_pixels(visual, &field.pixels, scratch, image)?;
         }
         Ok(())
     }
@@ -240,6 +239,27 @@ impl<'a> SampleMaker<'a> {
         self.canvases = canvases;
         self.write_others(own, images, row)
     }
+}
+
+/// Makes the pixels of a field, and keeps them in an image.
+pub(super) fn keep_pixels(
+    visual: &VisualField<'_>,
+    pixels: &ArrangedPixels,
+    scratch: &mut FieldScratch,
+    image: &mut Image,
+) -> Result<(), StageFailure> {
+    visual.with_pixels(pixels, scratch, |view| {
+        let size = view.size();
+        // A list that doubles its memory would exceed the bytes of a tile.
+        image.data.clear();
+        let bytes = size.pixels() as usize * view.pixel_bytes();
+        image.data.reserve_exact(bytes);
+        image.reset(size, view.channels(), view.depth());
+        paste(view, pixels.folded.flips, size.whole(), image);
+        Ok(())
+    })?;
+    scratch.lap(Stage::Transform);
+    Ok(())
 }
 
 /// Copies pixels to a region of the canvas, mirrored if needed.

@@ -50,8 +50,11 @@ impl SampleMaker<'_> {
         drawn: Option<&JoinDraw>,
     ) -> Result<Vec<PreviewStage>, PartFailure> {
         match (&self.plan.join, drawn) {
-            (Some(JoinPlan::Mosaic(own)), Some(JoinDraw::Mosaic(drawn))) => {
+            (Some(join), Some(JoinDraw::Mosaic(drawn))) if let Some(own) = join.mosaic() => {
                 self.preview_mosaic(records, (own, drawn))
+            }
+            (Some(JoinPlan::ImageMixUp(own)), Some(JoinDraw::ImageMixUp(drawn))) => {
+                self.preview_blended(records, (own, drawn))
             }
             (Some(JoinPlan::CopyPaste(own)), Some(JoinDraw::CopyPaste(drawn))) => {
                 self.preview_pasted(records, (own, drawn))

@@ -68,8 +68,11 @@ impl<'a> SampleMaker<'a> {
     ) -> Result<(), PartFailure> {
         self.scratch.unknown_pixels = 0;
         match (&self.plan.join, drawn) {
-            (Some(JoinPlan::Mosaic(own)), Some(JoinDraw::Mosaic(drawn))) => {
+            (Some(join), Some(JoinDraw::Mosaic(drawn))) if let Some(own) = join.mosaic() => {
                 self.fill_mosaic(records, (own, drawn), row)
+            }
+            (Some(JoinPlan::ImageMixUp(own)), Some(JoinDraw::ImageMixUp(drawn))) => {
+                self.fill_blended(records, (own, drawn), row)
             }
             (Some(JoinPlan::CopyPaste(own)), Some(JoinDraw::CopyPaste(drawn))) => {
                 self.fill_pasted(records, (own, drawn), row)

@@ -7,7 +7,7 @@ use super::memory::SampleMemory;
 use super::shared_tiles::SharedTiles;
 use crate::fields::failure::{PartFailure, SampleError, StageFailure};
 use crate::fields::kind::DrawnSample;
-use crate::fields::moving::SampleImages;
+use crate::fields::moving::{SampleImage, SampleImages};
 use crate::fields::pixels::header::VisualField;
 use crate::fields::pixels::prepared_record::PixelState;
 use crate::fields::scratch::{FieldScratch, Position};
@@ -15,7 +15,7 @@ use crate::plan::SamplePlan;
 use infeed_codec::transform::{Step, Transform};
 use infeed_core::batch::BatchRow;
 use infeed_core::counters::{Stage, ThreadCounters};
-use infeed_core::sample::{Image, Record};
+use infeed_core::sample::{Image, Record, Size};
 
 /// A record of a sample.
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +148,24 @@ impl<'a> SampleMaker<'a> {
         let plan = self.plan;
         let mut drawn = plan.undrawn(of.record, first.field, first.frame)?;
         plan.draw_more(0..plan.transforms.len(), of.at, &mut drawn)?;
+        let image = [SampleImage::new(of.record, first.frame, &[])];
+        let added = self.add_copies(&image, &mut drawn.steps, first.frame.size);
+        added.map_err(|failed| failed.failure)?;
         Ok(drawn.steps)
+    }
+
+    /// Adds the step that pastes mirrored copies of objects to the steps that images share, if the
+    /// plan has one. `size` is that of the image before these. Returns the position of the step.
+    pub(super) fn add_copies(
+        &self,
+        images: &[SampleImage<'_>],
+        shared: &mut Vec<(usize, Step)>,
+        size: Size,
+    ) -> Result<Option<usize>, PartFailure> {
+        match &self.plan.copies {
+            Some(own) => own.add_copies(images, shared, size),
+            None => Ok(None),
+        }
     }
 
     /// Reserves working memory before it is allocated. `part` is the number of the record that needs

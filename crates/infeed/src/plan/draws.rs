@@ -49,7 +49,8 @@ impl SamplePlan {
     /// Draws the partners of a position: a function of the seed, epoch, position and the positions
     /// in `near`. None if its record is alone.
     pub fn join(&self, at: Position, near: impl FnOnce() -> Range<u64>) -> Option<JoinDraw> {
-        let rng = |number: usize| Rng::new(self.seed, at.epoch, at.position, number as u64);
+        let rng =
+            |position: u64, number: usize| Rng::new(self.seed, at.epoch, position, number as u64);
         self.join.as_ref()?.draw(at.position, near, rng)
     }
 
@@ -102,10 +103,11 @@ impl SamplePlan {
         Ok(())
     }
 
-    /// Draws the steps after the joining transform, whose result of these images has this size.
-    pub(crate) fn draw_after<'a>(
+    /// Draws the steps of some transforms on an image of this size that a transform joined of these
+    /// images.
+    pub(crate) fn draw_joined<'a>(
         &self,
-        number: usize,
+        transforms: Range<usize>,
         size: Size,
         images: impl Iterator<Item = &'a DrawnImage>,
         at: Position,
@@ -120,7 +122,7 @@ impl SamplePlan {
             canvas.field = image.field;
             canvas.boxes.extend_from_slice(&image.boxes);
         }
-        self.draw_more(number + 1..self.transforms.len(), at, &mut canvas)?;
+        self.draw_more(transforms, at, &mut canvas)?;
         Ok(canvas.steps)
     }
 }

@@ -1,9 +1,10 @@
-//! The transform that makes samples of several records: `Mosaic` or `CopyPaste` before the
-//! transforms that follow, or `MixUp` and `CutMix` on finished rows.
+//! The transforms that make samples of several records: `Mosaic`, `ImageMixUp`, both, or `CopyPaste`
+//! before the transforms that follow, or `MixUp` and `CutMix` on finished rows.
 
 use std::fmt;
 use std::ops::Range;
 
+use super::image_mixup::{self, ImageMixUpPlan, MixedImages};
 use super::mix::{self, MixPlan};
 use crate::fields::failure::part_name;
 use crate::fields::kind::PlanInput;
@@ -15,11 +16,12 @@ use infeed_codec::transform::{
 };
 use infeed_core::error::Error;
 
-/// The transform that makes samples of several records.
+/// The transforms that make samples of several records.
 #[derive(Debug)]
 pub(crate) enum JoinPlan {
     Mosaic(MosaicPlan),
     CopyPaste(CopyPastePlan),
+    ImageMixUp(ImageMixUpPlan),
     Mix(MixPlan),
 }
 
@@ -29,28 +31,46 @@ impl JoinPlan {
         match self {
             JoinPlan::Mosaic(_) => 4,
             JoinPlan::CopyPaste(_) | JoinPlan::Mix(_) => 2,
+            JoinPlan::ImageMixUp(own) => own.records(),
         }
     }
 
-    /// Draws the partners of a position. None if its record is alone.
+    /// Returns the mosaic, if there is one.
+    pub(crate) fn mosaic(&self) -> Option<&MosaicPlan> {
+        match self {
+            JoinPlan::Mosaic(own) => Some(own),
+            JoinPlan::ImageMixUp(own) => own.mosaic.as_ref(),
+            JoinPlan::CopyPaste(_) | JoinPlan::Mix(_) => None,
+        }
+    }
+
+    /// Draws the partners of a position. None if its record is alone. `rng` returns the generator of
+    /// a position and a transform.
     pub(super) fn draw(
         &self,
         at: u64,
         near: impl FnOnce() -> Range<u64>,
-        rng: impl FnOnce(usize) -> Rng,
+        rng: impl Fn(u64, usize) -> Rng,
     ) -> Option<JoinDraw> {
         match self {
-            JoinPlan::Mosaic(own) => {
-                let drawn = own.mosaic.draw_partners(at, near, &mut rng(own.number));
-                drawn.map(JoinDraw::Mosaic)
-            }
             JoinPlan::CopyPaste(own) => {
-                let drawn = own.copy_paste.draw_partner(at, near, &mut rng(own.number));
+                let mut rng = rng(at, own.number);
+                let drawn = own.copy_paste.draw_partner(at, near, &mut rng);
                 drawn.map(JoinDraw::CopyPaste)
             }
             JoinPlan::Mix(own) => {
-                let drawn = Mixing::draw(&own.choices, at, near, &mut rng(own.number));
+                let drawn = Mixing::draw(&own.choices, at, near, &mut rng(at, own.number));
                 drawn.map(JoinDraw::Mix)
+            }
+            JoinPlan::Mosaic(own) => own.draw(at, &near(), &rng).map(JoinDraw::Mosaic),
+            JoinPlan::ImageMixUp(own) => {
+                let near = near();
+                let mosaic = own.mosaic.as_ref();
+                let tiles = mosaic.and_then(|mosaic| mosaic.draw(at, &near, &rng));
+                match own.draw(at, tiles, &near, &rng) {
+                    Some(mixed) => Some(JoinDraw::ImageMixUp(mixed)),
+                    None => tiles.map(JoinDraw::Mosaic),
+                }
             }
         }
     }
@@ -60,14 +80,8 @@ impl fmt::Display for JoinPlan {
     /// Writes the line of the plan.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            JoinPlan::Mosaic(own) => {
-                let window = own.mosaic.window;
-                let text = "each decoded once for the mosaics that show it";
-                write!(
-                    f,
-                    "mosaic: with three images of the {window} positions before, {text}"
-                )
-            }
+            JoinPlan::Mosaic(own) => own.fmt(f),
+            JoinPlan::ImageMixUp(own) => own.fmt(f),
             JoinPlan::CopyPaste(_) => {
                 let text = "with objects of the image at another position, decoded for the sample";
                 write!(f, "copy-paste: {text}")
@@ -84,6 +98,8 @@ pub enum JoinDraw {
     Mosaic(MosaicDraw),
     /// Objects of another image.
     CopyPaste(CopyPasteDraw),
+    /// Two images, blended.
+    ImageMixUp(MixedImages),
     /// Two samples, mixed.
     Mix(Mixing),
 }
@@ -94,6 +110,7 @@ impl JoinDraw {
         match self {
             JoinDraw::Mosaic(_) => "Mosaic",
             JoinDraw::CopyPaste(_) => "CopyPaste",
+            JoinDraw::ImageMixUp(_) => "ImageMixUp",
             JoinDraw::Mix(drawn) => drawn.blend.name(),
         }
     }
@@ -103,6 +120,7 @@ impl JoinDraw {
         match self {
             JoinDraw::Mosaic(drawn) => &drawn.partners,
             JoinDraw::CopyPaste(drawn) => std::slice::from_ref(&drawn.partner),
+            JoinDraw::ImageMixUp(drawn) => drawn.partners(),
             JoinDraw::Mix(drawn) => std::slice::from_ref(&drawn.partner),
         }
     }
@@ -112,6 +130,7 @@ impl JoinDraw {
         match self {
             JoinDraw::Mosaic(drawn) => &mut drawn.partners,
             JoinDraw::CopyPaste(drawn) => std::slice::from_mut(&mut drawn.partner),
+            JoinDraw::ImageMixUp(drawn) => drawn.partners_mut(),
             JoinDraw::Mix(drawn) => std::slice::from_mut(&mut drawn.partner),
         }
     }
@@ -125,25 +144,41 @@ pub(crate) fn plan(
 ) -> Result<Option<JoinPlan>, Error> {
     let pipeline = input.pipeline;
     let all = || pipeline.transforms.iter().enumerate();
-    let joins =
-        |transform: &Transform| transform.mosaic().is_some() || transform.copy_paste().is_some();
-    let mut joining = all().filter(|(_, transform)| joins(transform));
-    let Some((number, transform)) = joining.next() else {
+    let joining: Vec<(usize, &Transform)> = all()
+        .filter(|(_, transform)| transform.joins_images())
+        .collect();
+    let (Some(&(first, of_first)), Some(&(number, transform))) = (joining.first(), joining.last())
+    else {
         return Ok(mix::plan(input, pixels)?.map(JoinPlan::Mix));
     };
-    let name = transform.name();
     let wrong = |at: usize, problem: String| {
         Err(Error::config(
             part_name(at, &pipeline.transforms[at]),
             problem,
         ))
     };
-    if let Some((second, _)) = joining.next() {
-        return wrong(
-            second,
-            format!("a pipeline can have one {name}; remove one of the two"),
-        );
+    for pair in joining.windows(2) {
+        let [(_, before), (at, after)] = [pair[0], pair[1]];
+        match (place_in_order(before), place_in_order(after)) {
+            (Some(before), Some(after)) if before < after => continue,
+            _ => {}
+        }
+        let problem = match (before.name(), after.name()) {
+            (before, after) if before == after => {
+                format!("a pipeline can have one {before}; remove one of the two")
+            }
+            (before, _) => format!(
+                "it cannot follow {before}; of the transforms that join images, a pipeline can have \
+                 CopyPaste, or Mosaic, MirroredPaste and ImageMixUp in this order"
+            ),
+        };
+        return wrong(at, problem);
     }
+    let mosaic = of_first.mosaic().map(|mosaic| MosaicPlan {
+        number: first,
+        mosaic: mosaic.clone(),
+    });
+    let name = transform.name();
     if let Some((at, _)) = all().find(|(_, transform)| transform.mixes()) {
         let problem = format!("it mixes samples, which {name} does already; remove one of the two");
         return wrong(at, problem);
@@ -157,9 +192,12 @@ pub(crate) fn plan(
             format!("an earlier transform changes the number of channels; put it after {name}");
         return wrong(number, problem);
     }
-    if let Some(mosaic) = transform.mosaic() {
-        let mosaic = mosaic.clone();
-        return Ok(Some(JoinPlan::Mosaic(MosaicPlan { number, mosaic })));
+    if let Some(mixup) = transform.image_mixup() {
+        let planned = image_mixup::plan(input, pixels, (number, mixup), mosaic)?;
+        return Ok(Some(JoinPlan::ImageMixUp(planned)));
+    }
+    if let Some(mosaic) = mosaic {
+        return Ok(Some(JoinPlan::Mosaic(mosaic)));
     }
     let Some(copy_paste) = transform.copy_paste() else {
         return Ok(None);
@@ -179,12 +217,48 @@ pub(crate) fn plan(
     }
 }
 
+/// Returns the place of a transform among those that a pipeline can combine.
+fn place_in_order(transform: &Transform) -> Option<u8> {
+    if transform.mosaic().is_some() {
+        Some(0)
+    } else if transform.mirrored_paste().is_some() {
+        Some(1)
+    } else {
+        transform.image_mixup().map(|_| 2)
+    }
+}
+
 /// The mosaic of a pipeline.
 #[derive(Debug)]
 pub(crate) struct MosaicPlan {
     /// Index of the transform; keys the draws.
     pub(crate) number: usize,
     pub(crate) mosaic: Mosaic,
+}
+
+impl MosaicPlan {
+    /// Draws the other images of a position.
+    pub(super) fn draw(
+        &self,
+        at: u64,
+        near: &Range<u64>,
+        rng: &impl Fn(u64, usize) -> Rng,
+    ) -> Option<MosaicDraw> {
+        let mut rng = rng(at, self.number);
+        self.mosaic.draw_partners(at, || near.clone(), &mut rng)
+    }
+}
+
+impl fmt::Display for MosaicPlan {
+    /// Writes the line of the plan.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let window = self.mosaic.window;
+        write!(
+            f,
+            "mosaic: with three images of the {window} positions before, each decoded once for the \
+             mosaics that show it"
+        )
+    }
 }
 
 /// The copy-paste of a pipeline.

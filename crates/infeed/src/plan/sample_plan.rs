@@ -4,7 +4,8 @@ use super::added_columns::{self, PaddedList};
 use super::checks::{check_alone, check_order, check_transforms};
 use super::coordinates;
 use super::function::{self, FunctionCall};
-use super::join::{self, JoinPlan};
+use super::join::{self, JoinPlan, MosaicPlan};
+use super::mirrored_paste::{self, MirroredPastePlan};
 use crate::fields::kind::{KindPlan, PlanInput};
 use crate::fields::kinds::KindPlans;
 use crate::fields::pixels::files::Devices;
@@ -35,6 +36,8 @@ pub struct SamplePlan {
     pub(crate) seed: u64,
     /// `None` if each sample has one record.
     pub(crate) join: Option<JoinPlan>,
+    /// Mirrored copies of objects.
+    pub(crate) copies: Option<MirroredPastePlan>,
     /// `None` if the host decodes all files.
     pub(crate) devices: Option<Devices>,
     /// User functions, those on samples first.
@@ -118,6 +121,7 @@ impl SamplePlan {
             .collect();
         let adds = added_columns::check(pipeline)?;
         let join = join::plan(&input, &pixels)?;
+        let copies = mirrored_paste::plan(&input)?;
         // Without a source, fields and function outputs may be unknown.
         let calls = match source {
             None if !strict => Vec::new(),
@@ -133,6 +137,7 @@ impl SamplePlan {
         }
         Ok(SamplePlan {
             join,
+            copies,
             devices: None,
             calls,
             marked,
@@ -196,6 +201,11 @@ impl SamplePlan {
             let decodes = |step: &FieldStep| step.stage == StepStage::Decode;
             plan.stored == Pixels::Encoded && plan.steps.iter().any(decodes)
         })
+    }
+
+    /// Returns the mosaic, if there is one.
+    pub(crate) fn mosaic(&self) -> Option<&MosaicPlan> {
+        self.join.as_ref()?.mosaic()
     }
 
     /// Functions on samples.

@@ -9,6 +9,7 @@ mod device;
 mod fast_plan;
 mod fields;
 mod functions;
+mod image_mixup;
 mod lossless;
 mod memory;
 mod mix;

@@ -92,6 +92,7 @@ fn every_spelling_of_a_parameter_survives_toml_and_json() {
         "kind = 'Grayscale'\nnum_output_channels = 3",
         "kind = 'RandomAffine'\ndegrees = [-3, 9]\ntranslate = [0.1, 0]\nscale = [0.5, 2]\n\
          shear = [-5, 5, 0, 1]\ninterpolation = 'bilinear'\nfill = [1, 2, 3]\ncenter = [4, 5]",
+        "kind = 'RandomAffine'\ndegrees = 5\nperspective = 0.001",
         "kind = 'RandomRotation'\ndegrees = 45\nexpand = true\nmask_fill = 255",
         "kind = 'RandomPerspective'\ndistortion_scale = 0.2\np = 1\ninterpolation = 'nearest'",
         "kind = 'RandomShortestSize'\nmin_size = 800\nmax_size = 1333",
@@ -102,6 +103,8 @@ fn every_spelling_of_a_parameter_survives_toml_and_json() {
         "kind = 'Mosaic'\nsize = 640\nantialias = false",
         "kind = 'LongestMaxSize'\nmax_size = 640\nantialias = false",
         "kind = 'CopyPaste'\np = 0.5\nblending = false\ninterpolation = 'nearest'",
+        "kind = 'MirroredPaste'\nshare = 0.1\nmax_overlap = 0.5",
+        "kind = 'ImageMixUp'\nalpha = 1.5\np = 0.5",
         "kind = 'RandomHSV'\nhue = 0.1\nsaturation = 0\nvalue = 1",
         "kind = 'GaussianBlur'\nkernel_size = [5, 9]\nsigma = 1.5",
         "kind = 'GaussianNoise'\nmean = 0.1\nsigma = 0.05\nclip = false",

@@ -69,6 +69,11 @@ fn every_size() -> Vec<Transform> {
             ..RandomAffine::new(30.0)
         }
         .into(),
+        RandomAffine {
+            perspective: Some(0.01),
+            ..RandomAffine::new(30.0)
+        }
+        .into(),
         RandomRotation::new(90.0).into(),
         RandomRotation {
             expand: true,

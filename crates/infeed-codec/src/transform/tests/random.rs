@@ -49,8 +49,16 @@ fn any_region(of: Size, rng: &mut Rng) -> Region {
 
 #[test]
 fn a_part_of_a_warp_is_the_crop_of_the_whole_and_reads_only_its_source_region() {
-    let warps = |filter| -> [Transform; 4] {
+    let warps = |filter| -> [Transform; 5] {
         [
+            RandomAffine {
+                scale: Some([0.5, 1.5]),
+                perspective: Some(0.004),
+                interpolation: filter,
+                fill: ChannelValues::All(9.0),
+                ..RandomAffine::new(60.0)
+            }
+            .into(),
             RandomAffine {
                 translate: Some([0.4, 0.4]),
                 scale: Some([0.3, 3.0]),
@@ -691,6 +699,9 @@ fn lists_reject_transforms_that_pad_or_change_types_or_channels() {
         }
         .into(),
         Mosaic::new(8).into(),
+        ImageMixUp::default().into(),
+        CopyPaste::default().into(),
+        MirroredPaste::default().into(),
         ToFloat::default().into(),
         Grayscale::new(1).into(),
         RandomErasing::new(0.5).into(),
@@ -714,4 +725,37 @@ fn lists_reject_transforms_that_pad_or_change_types_or_channels() {
     );
     let none = Transform::from(RandomChoice::new(vec![])).validate();
     assert!(none.is_err());
+}
+
+#[test]
+fn a_tilt_divides_lengths_by_their_distance_from_the_centre() {
+    let image = size(60, 80);
+    let tilted = Transform::from(RandomAffine {
+        scale: Some([2.0, 2.0]),
+        perspective: Some(0.004),
+        ..RandomAffine::new(0.0)
+    });
+    let (mut low, mut high) = ([f64::MAX; 2], [f64::MIN; 2]);
+    for position in 0..200 {
+        let steps = draw_steps(&tilted, image, &[], position);
+        let moved = |x: f64, y: f64| {
+            let [x, y] = steps[0].move_point([40.0 + x, 30.0 + y], image);
+            [x - 40.0, y - 30.0]
+        };
+        let tilt = [
+            2.0 / moved(1.0, 0.0)[0] - 1.0,
+            2.0 / moved(0.0, 1.0)[1] - 1.0,
+        ];
+        for axis in 0..2 {
+            low[axis] = tilt[axis].min(low[axis]);
+            high[axis] = tilt[axis].max(high[axis]);
+        }
+        let by = 1.0 - 35.0 * tilt[0] + 20.0 * tilt[1];
+        let [x, y] = moved(-35.0, 20.0);
+        assert!((x * by + 70.0).abs() < 1e-6 && (y * by - 40.0).abs() < 1e-6);
+    }
+    for axis in 0..2 {
+        assert!((-0.004..-0.0037).contains(&low[axis]), "{low:?}");
+        assert!((0.0037..0.004).contains(&high[axis]), "{high:?}");
+    }
 }

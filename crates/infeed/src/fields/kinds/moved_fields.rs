@@ -6,10 +6,10 @@ use super::points::{self, PointsPlan};
 use crate::fields::cells::copy;
 use crate::fields::failure::{PartFailure, StageFailure};
 use crate::fields::kind::{DrawnSample, KindPlan, PlanInput, own_bytes};
-use crate::fields::moving::{SampleImage, SampleImages, StageShapes};
+use crate::fields::moving::{SampleImages, StageShapes};
 use crate::fields::scratch::FieldScratch;
 use infeed_codec::decode::ImageFrame;
-use infeed_codec::transform::MovingBox;
+use infeed_codec::transform::{MovingBox, Step, Transform};
 use infeed_core::batch::{ColumnKind, RowCell};
 use infeed_core::error::Error;
 use infeed_core::sample::{Record, Size};
@@ -20,7 +20,13 @@ pub(crate) struct MovedFields {
     pub(crate) boxes: Vec<BoxesPlan>,
     /// Points that are not in the columns of boxes.
     pub(crate) points: Vec<PointsPlan>,
+    /// Most boxes of a sample for each box of its records.
+    copies: u64,
 }
+
+/// Boxes for each box of a record if copies of objects are pasted: the object, its copy, and the
+/// outline of that in the step that pastes it.
+const WITH_COPIES: u64 = 3;
 
 /// Plans the declared boxes and points.
 pub(super) fn plan(
@@ -45,22 +51,37 @@ impl MovedFields {
         } = *input;
         let points = points::plans(pipeline, fields, all)?;
         let (boxes, points) = boxes::plans(pipeline, fields, points, all)?;
-        Ok(MovedFields { boxes, points })
+        let pastes = |one: &Transform| one.mirrored_paste().is_some();
+        let copies = match pipeline.transforms.iter().any(pastes) {
+            true => WITH_COPIES,
+            false => 1,
+        };
+        Ok(MovedFields {
+            boxes,
+            points,
+            copies,
+        })
     }
 
     /// Upper bound of the memory for the masks and outlines of a sample: their rows, and planes.
     fn shape_bytes(&self, (images, shared): SampleImages<'_>) -> u64 {
         let mut bytes = 0_u64;
         for boxes in &self.boxes {
-            let (mut masks, mut count, mut largest) = (0_u64, 0_u64, 0);
+            let (mut masks, mut count, mut largest, mut painted) = (0_u64, 0_u64, 0, 0);
             for image in images {
                 let mut size = image.frame.size;
                 largest = size.pixels().max(largest);
-                for (_, step) in image.steps.iter().chain(shared) {
+                for (at, (_, step)) in image.steps.iter().chain(shared).enumerate() {
+                    // Copies are painted before their step, which may not be drawn yet.
+                    let pastes = matches!(step, Step::PasteMirrored(_));
+                    if pastes || (self.copies > 1 && at >= image.steps.len()) {
+                        painted = size.pixels().max(painted);
+                    }
                     size = step.output_size(size);
                     largest = size.pixels().max(largest);
                 }
-                let own = boxes.count(&image.record.fields);
+                painted = size.pixels().max(painted);
+                let own = boxes.count(&image.record.fields) * self.copies;
                 count = count.saturating_add(own);
                 masks = masks.saturating_add(size.pixels().saturating_mul(own));
             }
@@ -69,7 +90,7 @@ impl MovedFields {
                 bytes = bytes.saturating_add(masks).saturating_add(3 * largest);
             }
             if let Some(outlines) = &boxes.outlines {
-                bytes = bytes.saturating_add(outlines.bytes((images, shared), count, largest));
+                bytes = bytes.saturating_add(outlines.bytes(images, self.copies, count, painted));
             }
         }
         bytes
@@ -122,11 +143,14 @@ impl KindPlan for MovedFields {
             let plans = self.boxes.iter();
             plans.map(move |boxes| boxes.scratch_bytes(record))
         });
-        boxes.fold(self.shape_bytes(sample.images), u64::saturating_add)
+        let boxes = boxes.fold(0, u64::saturating_add);
+        let boxes = boxes.saturating_mul(self.copies);
+        boxes.saturating_add(self.shape_bytes(sample.images))
     }
 
     fn row_bytes(&self, sample: &DrawnSample<'_>) -> u64 {
         let stored = own_bytes(sample.record, &self.columns());
+        let stored = stored.saturating_mul(self.copies);
         stored.saturating_add(self.shape_bytes(sample.images))
     }
 
@@ -170,14 +194,20 @@ impl KindPlan for MovedFields {
     ) -> Result<(), StageFailure> {
         for boxes in &self.boxes {
             let kept = remaining_boxes_per_image(boxes, images)?;
-            for (image, kept) in images.0.iter().zip(&kept) {
-                shapes.boxes.extend(kept.corners());
+            let mut of_images = kept.iter().map(KeptBoxes::numbers);
+            for image in images.0 {
+                let (own, copies) = (of_images.next(), image.copies(images.1));
+                let of_copies = copies.as_ref().and_then(|_| of_images.next());
                 for points in boxes.points() {
-                    shapes
-                        .points
-                        .extend(points.visible(image, images.1, Some(kept.numbers()))?);
+                    shapes.points.extend(points.visible(image, images.1, own)?);
+                    if let Some(copies) = &copies {
+                        let visible = points.visible(&copies.image(), &[], of_copies)?;
+                        shapes.points.extend(visible);
+                    }
                 }
             }
+            let corners = kept.iter().flat_map(KeptBoxes::corners);
+            shapes.boxes.extend(corners);
             if let Some(masks) = &boxes.masks {
                 shapes.objects = masks.objects(images, &kept, scratch)?;
             }
@@ -194,14 +224,21 @@ impl KindPlan for MovedFields {
     }
 }
 
-/// Returns the boxes that stay of each image.
-fn remaining_boxes_per_image(
+/// Returns the boxes that stay of each image, each followed by those of the copies of its objects.
+pub(super) fn remaining_boxes_per_image(
     boxes: &BoxesPlan,
     (images, shared): SampleImages<'_>,
 ) -> Result<Vec<KeptBoxes>, PartFailure> {
-    let one = |(part, image): (usize, &SampleImage<'_>)| {
-        let kept = boxes.remaining_boxes(image, shared);
-        kept.map_err(|failure| PartFailure { part, failure })
-    };
-    images.iter().enumerate().map(one).collect()
+    let mut all = Vec::with_capacity(images.len());
+    for (part, image) in images.iter().enumerate() {
+        let failed = |failure| PartFailure { part, failure };
+        all.push(boxes.remaining_boxes(image, shared).map_err(failed)?);
+        if let Some(copies) = image.copies(shared) {
+            let kept = boxes.remaining_boxes(&copies.image(), &[]);
+            let mut kept = kept.map_err(failed)?;
+            kept.keep_only(&copies.objects);
+            all.push(kept);
+        }
+    }
+    Ok(all)
 }

@@ -1,15 +1,73 @@
-//! Objects of an image: boxes with their masks, which can be pasted on another image.
+//! Objects of an image: boxes with their masks or outlines, which can be pasted on an image.
 
 use super::boxes::BoxesPlan;
 use super::masks::MasksPlan;
-use super::moved_fields::MovedFields;
-use crate::fields::failure::StageFailure;
-use crate::fields::moving::{PaintedPlane, SampleImage};
+use super::moved_fields::{MovedFields, remaining_boxes_per_image};
+use crate::fields::failure::{PartFailure, StageFailure};
+use crate::fields::moving::{PaintedPlane, SampleImage, SampleImages};
 use crate::fields::scratch::FieldScratch;
-use infeed_codec::transform::MovingBox;
+use infeed_codec::transform::{MovingBox, OutlinedObject};
 use infeed_core::sample::Record;
 
-/// The objects of a pipeline.
+/// Returns the only boxes of a pipeline that pastes objects. An error is the reason why it cannot.
+fn single_boxes(fields: MovedFields) -> Result<BoxesPlan, String> {
+    let MovedFields {
+        mut boxes, points, ..
+    } = fields;
+    if let Some(points) = points.first() {
+        return Err(format!(
+            "it pastes objects, and the points in `{}` belong to no object; add them to the columns \
+             of boxes",
+            points.name()
+        ));
+    }
+    match (boxes.pop(), boxes.is_empty()) {
+        (Some(single), true) => Ok(single),
+        (Some(_), false) => {
+            Err("a pipeline with it can have one field of boxes; remove one".to_owned())
+        }
+        (None, _) => Err("it pastes objects; declare these with .boxes(...)".to_owned()),
+    }
+}
+
+/// The objects of a pipeline that have outlines.
+#[derive(Debug)]
+pub(crate) struct OutlinedObjectsPlan(Box<BoxesPlan>);
+
+impl OutlinedObjectsPlan {
+    /// Takes the objects of the declared fields. An error is the reason why they cannot be pasted.
+    pub(crate) fn new(fields: MovedFields) -> Result<OutlinedObjectsPlan, String> {
+        let boxes = single_boxes(fields)?;
+        match boxes.outlines {
+            Some(_) => Ok(OutlinedObjectsPlan(Box::new(boxes))),
+            None => Err(
+                "it copies objects inside their outlines; declare these with .boxes(..., \
+                 outlines=...)"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// Returns the objects that stay of all images.
+    pub(crate) fn remaining(
+        &self,
+        images: SampleImages<'_>,
+    ) -> Result<Vec<OutlinedObject>, PartFailure> {
+        let mut objects = Vec::new();
+        let kept = remaining_boxes_per_image(&self.0, images)?;
+        for (image, kept) in kept.iter().enumerate() {
+            let left = kept.numbers().iter().zip(kept.corners()).enumerate();
+            objects.extend(left.map(|(at, (number, corners))| OutlinedObject {
+                number: [image, *number],
+                corners: *corners,
+                polygons: kept.polygons(at).collect(),
+            }));
+        }
+        Ok(objects)
+    }
+}
+
+/// The objects of a pipeline that have masks.
 #[derive(Debug)]
 pub(crate) struct ObjectsPlan {
     boxes: Box<BoxesPlan>,
@@ -19,35 +77,24 @@ pub(crate) struct ObjectsPlan {
 impl ObjectsPlan {
     /// Takes the objects of the declared fields. An error is the reason why they cannot be pasted.
     pub(crate) fn new(fields: MovedFields) -> Result<ObjectsPlan, String> {
-        let MovedFields { mut boxes, points } = fields;
-        if let Some(points) = points.first() {
-            return Err(format!(
-                "it pastes some objects of another image, and the points in `{}` belong to no \
-                 object; add them to the columns of boxes",
-                points.name()
-            ));
-        }
-        let last = boxes.pop();
-        if !boxes.is_empty() {
-            return Err("a pipeline with it can have one field of boxes; remove one".to_owned());
-        }
-        if last.as_ref().is_some_and(|boxes| boxes.outlines.is_some()) {
+        let mut boxes = single_boxes(fields)?;
+        if boxes.outlines.is_some() {
             return Err(
                 "it pastes objects by their masks, and outlines would not follow; declare the \
                  field with masks= instead of outlines="
                     .to_owned(),
             );
         }
-        let objects = last.and_then(|mut boxes| {
-            let masks = boxes.masks.take()?;
-            Some(ObjectsPlan {
+        match boxes.masks.take() {
+            Some(masks) => Ok(ObjectsPlan {
                 boxes: Box::new(boxes),
                 masks,
-            })
-        });
-        objects.ok_or_else(|| {
-            "it pastes objects by their masks; declare these with .boxes(..., masks=...)".to_owned()
-        })
+            }),
+            None => Err(
+                "it pastes objects by their masks; declare these with .boxes(..., masks=...)"
+                    .to_owned(),
+            ),
+        }
     }
 
     /// Returns the number of objects of a record.

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use super::boxes::{BoxPosition, KeptBoxes};
 use crate::fields::cells::{copy, put};
 use crate::fields::failure::{BoxesError, PartFailure, SampleError, StageFailure};
-use crate::fields::moving::{SampleImage, SampleImages, number_of, sides};
+use crate::fields::moving::{SampleImage, number_of, sides};
 use crate::pipeline::BoxesSpec;
 use infeed_codec::decode::ImageFrame;
 use infeed_codec::instances::CocoMask;
@@ -84,9 +84,15 @@ impl OutlinesPlan {
         }
     }
 
-    /// Upper bound of the memory for the outlines of a sample with this number of boxes, whose
-    /// largest image on the way has this number of pixels.
-    pub(crate) fn bytes(&self, (images, _): SampleImages<'_>, boxes: u64, largest: u64) -> u64 {
+    /// Upper bound of the memory for the outlines of a sample with this number of boxes. They are
+    /// painted on images of up to this number of pixels, and each is kept this number of times.
+    pub(crate) fn bytes(
+        &self,
+        images: &[SampleImage<'_>],
+        copies: u64,
+        boxes: u64,
+        largest: u64,
+    ) -> u64 {
         let records = images.iter().map(|image| &image.record.fields[self.field]);
         let stored: u64 = records.map(|bytes| bytes.len() as u64).sum();
         let stride = u64::from(self.stride.unwrap_or(MAX_STRIDE));
@@ -95,7 +101,7 @@ impl OutlinesPlan {
         let painted = map.saturating_mul(boxes.saturating_add(4));
         let painted = painted.saturating_add(2 * largest);
         stored
-            .saturating_mul(BYTES_PER_BYTE)
+            .saturating_mul(BYTES_PER_BYTE * copies)
             .saturating_add(painted)
     }
 

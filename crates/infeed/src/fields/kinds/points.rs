@@ -9,7 +9,7 @@ use crate::fields::failure::{BoxesError, SampleError, StageFailure};
 use crate::fields::moving::{SampleImage, check_image, number_of, sides};
 use crate::pipeline::{Pipeline, PointsSpec};
 use infeed_codec::decode::ImageFrame;
-use infeed_codec::transform::{MovingPoint, MovingPoints, Step};
+use infeed_codec::transform::{MovingPoint, MovingPoints, Step, Transform};
 use infeed_core::batch::ColumnKind;
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind, Size};
@@ -85,14 +85,15 @@ pub(crate) fn plans(
                 }
             }
         }
-        let has_mosaic = pipeline
-            .transforms
-            .iter()
-            .any(|transform| transform.mosaic().is_some());
-        if has_mosaic && plan.shape.is_some() && !is_column {
+        let adds = |one: &&Transform| one.mosaic().is_some() || one.image_mixup().is_some();
+        if let Some(joins) = pipeline.transforms.iter().find(adds)
+            && plan.shape.is_some()
+            && !is_column
+        {
+            let joins = joins.name();
             return wrong(format!(
-                "`{name}` has the same number of points in every record, and Mosaic adds those of \
-                 three others; use lists, or columns=({name:?},) of boxes"
+                "`{name}` has the same number of points in every record, and {joins} adds those of \
+                 others; use lists, or columns=({name:?},) of boxes"
             ));
         }
         plans.push(plan);

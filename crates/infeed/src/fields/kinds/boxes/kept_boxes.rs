@@ -31,6 +31,14 @@ pub(crate) struct KeptBoxes {
 }
 
 impl KeptBoxes {
+    /// Drops the boxes without these numbers.
+    pub(crate) fn keep_only(&mut self, numbers: &[usize]) {
+        let is_kept = self.numbers.iter().map(|number| numbers.contains(number));
+        let mut is_kept = is_kept.collect::<Vec<bool>>().into_iter();
+        self.corners.retain(|_| is_kept.next().unwrap_or(false));
+        self.numbers.retain(|number| numbers.contains(number));
+    }
+
     /// Returns the corners of the visible polygons of the outline of a box that stays.
     pub(crate) fn polygons(&self, at: usize) -> impl Iterator<Item = Vec<[f64; 2]>> {
         let number = self.numbers[at];

@@ -1,0 +1,244 @@
+//! Mirrored copies of objects on their own image, for instance segmentation.
+//!
+//! Source: Ghiasi et al., "Simple Copy-Paste is a Strong Data Augmentation Method for Instance
+//! Segmentation" (2021), as the mode "flip" of Ultralytics chooses and pastes objects.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::crop::copy;
+use super::effect::Effect;
+use super::error::Result;
+use super::operation::Operation;
+use super::outlines::{MovingOutlines, ObjectMap};
+use super::params::Check;
+use super::{PixelView, Step};
+use infeed_core::sample::{Image, Size};
+
+/// Pastes mirrored copies of objects on their own image, where they cover little of other objects.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MirroredPaste {
+    /// Share of the objects that fit which are pasted, from 0 to 1, rounded to a whole number.
+    pub share: f64,
+    /// Share of the box of any object that the box of a copy must cover less of, above 0.
+    pub max_overlap: f64,
+}
+
+impl Default for MirroredPaste {
+    fn default() -> MirroredPaste {
+        MirroredPaste {
+            share: 0.5,
+            max_overlap: 0.3,
+        }
+    }
+}
+
+/// An object of one of the images of a sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutlinedObject {
+    /// Number of the image in the sample, and of the object in the image.
+    pub number: [usize; 2],
+    /// Left, top, right and bottom of its visible part, in pixels.
+    pub corners: [f64; 4],
+    /// Corners of each polygon of its visible part.
+    pub polygons: Vec<Vec<[f64; 2]>>,
+}
+
+/// The copies that are pasted on an image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MirroredCopies {
+    /// The outlines of the copies.
+    outlines: MovingOutlines,
+    /// Number of the image, and of the object in it, of each copy.
+    numbers: Vec<[usize; 2]>,
+}
+
+impl MirroredPaste {
+    /// Chooses copies of the objects on an image of this size: those that cover least of the box of
+    /// any object. None if no copy fits.
+    pub fn choose(&self, objects: &[OutlinedObject], size: Size) -> Option<Step> {
+        let width = f64::from(size.width);
+        let overlap = |object: &OutlinedObject| {
+            let [left, top, right, bottom] = object.corners;
+            let copy = [width - right, top, width - left, bottom];
+            let shares = objects.iter().map(|other| covered(copy, other.corners));
+            shares.fold(0.0, f64::max)
+        };
+        let all = objects.iter().map(|object| (overlap(object), object));
+        let mut fitting: Vec<(f64, &OutlinedObject)> =
+            all.filter(|(share, _)| *share < self.max_overlap).collect();
+        fitting.sort_by(|(a, _), (b, _)| a.partial_cmp(b).unwrap_or(Ordering::Equal));
+        let count = (self.share * fitting.len() as f64).round_ties_even() as usize;
+        fitting.truncate(count);
+        if fitting.is_empty() {
+            return None;
+        }
+        let mut outlines = MovingOutlines::new(size);
+        let mut numbers = Vec::with_capacity(fitting.len());
+        for (_, object) in fitting {
+            for polygon in &object.polygons {
+                outlines.add_polygon(polygon.iter().copied());
+            }
+            outlines.end_object();
+            numbers.push(object.number);
+        }
+        outlines.follow(&Step::FlipX, size);
+        Some(Step::PasteMirrored(Arc::new(MirroredCopies {
+            outlines,
+            numbers,
+        })))
+    }
+}
+
+impl MirroredCopies {
+    /// Returns the number of copies.
+    pub fn count(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Returns the numbers of the objects of an image that have copies.
+    pub fn objects_of(&self, image: usize) -> impl Iterator<Item = usize> {
+        let of_image = self.numbers.iter().filter(move |[of, _]| *of == image);
+        of_image.map(|[_, object]| *object)
+    }
+
+    /// Copies an image, with the copies of its objects on it.
+    pub(super) fn paste(&self, input: PixelView<'_>, out: &mut Image) {
+        copy(input, out);
+        let (width, pixel) = (input.width(), input.pixel_bytes());
+        let map = ObjectMap::new(input.size(), 1);
+        let mut scratch = Vec::new();
+        for object in 0..self.outlines.len() {
+            let painted = self.outlines.paint(object, map, &mut scratch);
+            for [x, y] in painted.covered() {
+                let from = (width - 1 - x) * pixel;
+                let pixels = &input.row(y)[from..from + pixel];
+                out.row_mut(y)[x * pixel..(x + 1) * pixel].copy_from_slice(pixels);
+            }
+        }
+    }
+}
+
+/// Returns the share of a box that another box covers.
+fn covered(by: [f64; 4], of: [f64; 4]) -> f64 {
+    let common = |low: usize| (by[low + 2].min(of[low + 2]) - by[low].max(of[low])).max(0.0);
+    let area = (of[2] - of[0]) * (of[3] - of[1]);
+    match area > 0.0 {
+        true => common(0) * common(1) / area,
+        false => 0.0,
+    }
+}
+
+impl Operation for MirroredPaste {
+    fn effect(&self) -> Effect {
+        Effect::Color
+    }
+
+    /// The copies depend on the objects, so pixels without their labels cannot be kept.
+    fn is_random(&self) -> bool {
+        true
+    }
+
+    fn validate(&self) -> Result<()> {
+        let check = Check("MirroredPaste");
+        check.holds(
+            (0.0..=1.0).contains(&self.share),
+            "share",
+            self.share,
+            "between 0 and 1",
+        )?;
+        check.holds(
+            self.max_overlap > 0.0 && self.max_overlap.is_finite(),
+            "max_overlap",
+            self.max_overlap,
+            "a number above 0",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::TransformScratch;
+    use super::*;
+    use infeed_core::sample::Depth;
+
+    const SIZE: Size = Size {
+        height: 8,
+        width: 20,
+    };
+
+    fn square(number: usize, [left, top, right, bottom]: [f64; 4]) -> OutlinedObject {
+        let polygon = vec![[left, top], [right, top], [right, bottom], [left, bottom]];
+        OutlinedObject {
+            number: [0, number],
+            corners: [left, top, right, bottom],
+            polygons: vec![polygon],
+        }
+    }
+
+    fn copies(share: f64, objects: &[OutlinedObject]) -> Option<Arc<MirroredCopies>> {
+        let paste = MirroredPaste {
+            share,
+            ..MirroredPaste::default()
+        };
+        match paste.choose(objects, SIZE)? {
+            Step::PasteMirrored(copies) => Some(copies),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn copies_that_cover_least_are_chosen_first() {
+        // The copy of 0 covers itself; that of 1 covers a quarter of 2; those of 2 and 3 nothing,
+        // and a sixteenth of 1.
+        let objects = [
+            square(0, [8.0, 0.0, 12.0, 2.0]),
+            square(1, [0.0, 4.0, 4.0, 8.0]),
+            square(2, [15.0, 3.0, 17.0, 5.0]),
+            square(3, [0.0, 0.0, 2.0, 2.0]),
+        ];
+        let numbers = |share| {
+            let copies = copies(share, &objects);
+            copies.map(|copies| copies.objects_of(0).collect::<Vec<usize>>())
+        };
+
+        assert_eq!(numbers(1.0), Some(vec![3, 2, 1]));
+        // 1.5 and 0.9 objects, rounded.
+        assert_eq!(numbers(0.5), Some(vec![3, 2]));
+        assert_eq!(numbers(0.3), Some(vec![3]));
+        assert_eq!(numbers(0.1), None);
+        assert_eq!(copies(1.0, &objects[..1]), None);
+    }
+
+    #[test]
+    fn pixels_of_the_mirrored_image_are_pasted_inside_the_copies() {
+        let mut image = Image::default();
+        image.reset(SIZE, 1, Depth::U8);
+        let numbered = image.data.iter_mut().zip(0..);
+        numbered.for_each(|(pixel, number)| *pixel = number);
+        let step = MirroredPaste {
+            share: 1.0,
+            ..MirroredPaste::default()
+        };
+        let objects = [square(0, [1.2, 2.0, 3.5, 4.5])];
+        let step = step.choose(&objects, SIZE).expect("a copy");
+
+        let mut out = Image::default();
+        let mut scratch = TransformScratch::default();
+        let view = PixelView::from(&image);
+        step.apply(view, &mut out, false, &mut scratch)
+            .expect("applies");
+
+        for y in 0..8 {
+            for x in 0..20 {
+                // The copy covers a part of each of these pixels.
+                let is_copy = (16..19).contains(&x) && (2..5).contains(&y);
+                let from = if is_copy { 19 - x } else { x };
+                assert_eq!(out.row(y)[x], image.row(y)[from], "{x}, {y}");
+            }
+        }
+    }
+}
