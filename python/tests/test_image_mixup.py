@@ -4,12 +4,12 @@ import re
 
 import numpy as np
 import pytest
+from test_device import host
+from test_outlines import OutlineScenes, pipeline_of
 
 import infeed
 from infeed import sources
 from infeed import transforms as T
-from test_device import host
-from test_outlines import OutlineScenes, pipeline_of
 
 BEFORE = {
     "mosaic": (T.Mosaic(96, p=0.7), T.RandomAffine(20), T.CenterCrop(72)),

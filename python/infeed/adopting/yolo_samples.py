@@ -47,7 +47,8 @@ class YoloSamples:
 
     def _choose_other(self) -> int:
         """Returns the number of another sample."""
-        return random.choice(self._dataset.buffer)
+        others: list[int] = self._dataset.buffer
+        return random.choice(others)
 
     def __getitem__(self, number: int) -> dict[str, Array]:
         others = [other for other in self._among if other != number]

@@ -22,6 +22,9 @@ _SAMPLES = 64
 _PROOF_SHARE = 0.6
 # Share of the time of an epoch below which waiting for batches does not matter.
 _NO_WAIT = 0.02
+# A longer first epoch is reported after this time and this number of steps: a user need
+# not wait for its end, and the first steps, which are often slower, count little.
+_EARLY_S, _EARLY_STEPS = 60.0, 20
 
 # Prints a line or several.
 Log = Callable[[str], None]
@@ -43,17 +46,19 @@ def print_line(text: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class EpochTimes:
-    """Times of the first epoch, from its first batch to its last one.
+    """Times of the first epoch, from its first batch to its last one or a later one.
 
     Attributes:
         steps: Number of steps between.
         waited_s: Seconds of waiting for batches.
         took_s: Seconds of these steps, with waiting.
+        is_whole: Whether these are all steps of the epoch.
     """
 
     steps: int
     waited_s: float
     took_s: float
+    is_whole: bool = True
 
     def describe(
         self, gain: Gain | None, batch: int, workers: int, trainer: str
@@ -70,8 +75,9 @@ class EpochTimes:
         share = self.waited_s / max(self.took_s, 1e-9)
         step_s = self.took_s / self.steps
         busy_s = (self.took_s - self.waited_s) / self.steps
+        which = "the first epoch" if self.is_whole else f"the first {self.steps}"
         text = (
-            f"infeed: a step of the first epoch took {1e3 * step_s:.3g} ms, and waited "
+            f"infeed: a step of {which} took {1e3 * step_s:.3g} ms, and waited "
             f"{1e3 * (step_s - busy_s):.2g} ms of them for its batch ({share:.0%})"
         )
         if gain is not None:
@@ -104,9 +110,20 @@ class FirstEpoch:
         self._has_reported = False
 
     def measure(
-        self, batches: Iterable[Any], steps: int, convert: Callable[[Any], Any]
+        self,
+        batches: Iterable[Any],
+        steps: int,
+        convert: Callable[[Any], Any],
+        report: Callable[[], None],
     ) -> Iterator[Any]:
-        """Yields the converted batches of an epoch with this number of steps."""
+        """Yields the converted batches of an epoch.
+
+        Args:
+            batches: The batches.
+            steps: Their number.
+            convert: Converts a batch.
+            report: Calls `report`, after the first steps of a long epoch.
+        """
         begun = before = time.perf_counter()
         waited = 0.0
         for step, batch in enumerate(batches):
@@ -116,13 +133,17 @@ class FirstEpoch:
             else:
                 waited += now - before
             # A loop over `len` steps does not ask for the end.
-            if 0 < step == steps - 1 and self._times is None:
-                self._times = EpochTimes(step, waited, now - begun)
+            is_whole = step == steps - 1
+            is_early = step >= _EARLY_STEPS and now - begun >= _EARLY_S
+            if step and self._times is None and (is_whole or is_early):
+                self._times = EpochTimes(step, waited, now - begun, is_whole)
+                if not is_whole:
+                    report()
             yield convert(batch)
             before = time.perf_counter()
 
     def report(self, batch: int, workers: int, budget_bytes: int) -> None:
-        """Prints how long a step took and waited, if an epoch has ended.
+        """Prints how long a step took and waited, once, if it was measured.
 
         Args:
             batch: Samples of a batch.
@@ -175,7 +196,9 @@ class TrainerLoader:
         loader = self._open()
         if epoch is not None:
             loader.set_epoch(epoch)
-        yield from self._first_epoch.measure(loader, len(loader), self.converter())
+        yield from self._first_epoch.measure(
+            loader, len(loader), self.converter(), self.report_epoch
+        )
 
     def close(self) -> None:
         """Ends the threads of the pipeline."""

@@ -6,6 +6,7 @@ before.
 """
 
 import contextlib
+import functools
 import itertools
 import math
 import weakref
@@ -170,7 +171,10 @@ def _deliver(
         budget = engine.loader.stats()["budget_bytes"]
     except InfeedError as error:
         raise UnknownSamplesError(str(error)) from error
-    samples.first_epoch.report(order.size, loader.num_workers, budget)
+    report = functools.partial(
+        samples.first_epoch.report, order.size, loader.num_workers, budget
+    )
+    report()
     engine.begin_epoch(seed, samples.rows[order.numbers].tolist())
     collate, taken = loader.collate_fn, itertools.count()
     pins = loader.pin_memory and torch.accelerator.is_available()
@@ -185,7 +189,7 @@ def _deliver(
         try:
             batches = samples.group(engine, order.size)
             steps = math.ceil(len(order.numbers) / order.size)
-            yield from samples.first_epoch.measure(batches, steps, convert)
+            yield from samples.first_epoch.measure(batches, steps, convert, report)
         finally:
             samples.give_back(*key, engine)
 
