@@ -87,9 +87,10 @@ class ImageObserver:
         return UntracedError(problem)
 
     def image(self, image: Any) -> Any:
-        """Returns an image whose use is observed."""
+        """Returns a Pillow image or an RGB tensor whose use is observed."""
         row, self._images = self._images, self._images + 1
-        return _TracedImage(self, Origin(row, image.mode, (), image))
+        mode = image.mode if is_picture(image) else "RGB"
+        return _TracedImage(self, Origin(row, mode, (), image))
 
     def convert(self, origin: Origin, mode: str = "") -> Any:
         """Returns an image in another mode."""
@@ -175,8 +176,7 @@ class ImageObserver:
     def _substitute(self, origin: Origin, step: Any, result: Any) -> Any:
         """Returns a unique value in place of the result of a transform."""
         steps = (*origin.steps, step)
-        mode = origin.mode if origin.steps else getattr(origin.value, "mode", "")
-        found = Origin(origin.row, mode, steps, result)
+        found = Origin(origin.row, origin.mode, steps, result)
         if is_picture(result):
             return _TracedImage(self, found)
         array = np.asarray(array_of(result))
@@ -259,7 +259,7 @@ def _has_transforms(name: str) -> bool:
 
 
 class _TracedImage:
-    """An image of Pillow whose use is observed.
+    """An image of Pillow or a decoded tensor whose use is observed.
 
     Args:
         observer: Observes it.
@@ -274,11 +274,12 @@ class _TracedImage:
         origin = object.__getattribute__(self, "_origin")
         observer = object.__getattribute__(self, "_observer")
         if name == "__class__":
-            # It counts as an image of Pillow.
+            # It counts as an image of Pillow, or as a tensor.
             return type(origin.value)
-        if name == "mode" and not origin.steps:
+        is_file = not origin.steps and is_picture(origin.value)
+        if name == "mode" and is_file:
             observer.asks_mode = True
             return origin.value.mode
-        if name == "convert" and not origin.steps:
+        if name == "convert" and is_file:
             return functools.partial(observer.convert, origin)
         raise observer.fail(f"it uses {name} of images")

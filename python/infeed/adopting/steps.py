@@ -43,6 +43,8 @@ class Steps:
         native: Transforms of infeed.
         rest: Steps of the library that follow.
         is_tensor: Whether the rest begins after the conversion to a tensor.
+        starts_as_tensor: Whether the first step receives a tensor [C, H, W] of uint8.
+            Otherwise: a Pillow image.
         layout: Layout of the images that reach the rest, or the batch.
         is_float: Whether values are floats there.
         findings: What each step became.
@@ -55,6 +57,7 @@ class Steps:
     native: list[Transform] = field(default_factory=list)
     rest: list[Any] = field(default_factory=list)
     is_tensor: bool = False
+    starts_as_tensor: bool = False
     layout: Literal["HWC", "CHW"] = "HWC"
     is_float: bool = False
     findings: list[Finding] = field(default_factory=list)
@@ -105,7 +108,11 @@ _VALUES = (
 
 
 def translate(
-    step: Any, moved: frozenset[str] = frozenset(), *, is_joint: bool = False
+    step: Any,
+    moved: frozenset[str] = frozenset(),
+    *,
+    is_joint: bool = False,
+    is_tensor: bool = False,
 ) -> Steps:
     """Translates a transform, or a chain of them.
 
@@ -115,8 +122,13 @@ def translate(
         step: The transform.
         moved: Fields of the samples that move with the image: ``boxes`` or ``mask``.
         is_joint: Whether the chain receives these fields together with the image.
+        is_tensor: Whether the chain receives a tensor [C, H, W] of uint8. Otherwise: a
+            Pillow image.
     """
     steps = Steps(moved=moved, is_joint=is_joint)
+    if is_tensor:
+        steps.is_tensor = steps.starts_as_tensor = True
+        steps.layout = "CHW"
     queue = deque(_flat(step))
     while queue:
         one = queue.popleft()
@@ -140,25 +152,27 @@ def translate(
 
 
 def _traced_steps(step: Any, steps: Steps) -> list[Any] | None:
-    """Returns the steps that a function of the program calls with a Pillow image.
+    """Returns the steps that a function of the program calls with an image.
 
     None if the step is a transform of a library, or does more.
     """
     is_lambda = type(step).__name__ == "Lambda"
     is_known = type(step).__module__.partition(".")[0] in _LIBRARIES
-    takes_image = not (steps.is_tensor or steps.moved)
+    is_tensor = steps.starts_as_tensor
+    is_read = not (steps.is_float if is_tensor else steps.is_tensor)
+    takes_image = is_read and not steps.moved
     if not takes_image or (is_known and not is_lambda):
         return None
     try:
         function = step.lambd if is_lambda else step
-        found = trace_image(function)
+        found = trace_image(function, is_tensor)
     except (AttributeError, UntracedError):
         return None
     texts = [*map(repr, found)]
 
     def check() -> bool:
         try:
-            return calls_same(found, trace_image(function), texts)
+            return calls_same(found, trace_image(function, is_tensor), texts)
         except UntracedError:
             return False
 

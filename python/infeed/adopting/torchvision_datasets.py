@@ -10,6 +10,7 @@ from infeed.adopting.adopted_dataset import (
     native_dataset,
 )
 from infeed.adopting.annotations import written_annotations
+from infeed.adopting.file_loaders import translate_loader
 from infeed.adopting.folder_records import class_records
 from infeed.adopting.samples import is_picture
 from infeed.adopting.steps import Finding, translate
@@ -25,9 +26,6 @@ def read_image_folder(dataset: Any) -> AdoptedDataset | str:
         return ""
     if getattr(dataset, "target_transform", None) is not None:
         return "it has a target_transform"
-    load = getattr(dataset, "loader", None)
-    if getattr(load, "__name__", "") != "default_loader":
-        return "it has its own loader for files"
     if getattr(dataset, "extensions", ()) is None:
         return "its is_valid_file selects its files"
     root = str(getattr(dataset, "split_folder", dataset.root))
@@ -37,9 +35,15 @@ def read_image_folder(dataset: Any) -> AdoptedDataset | str:
     if isinstance(found, str):
         return found
     source, order = found
-    steps = translate(getattr(dataset, "transform", None))
+    paths = [path for path, _ in dataset.samples]
+    step = getattr(dataset, "transform", None)
+    loaded = translate_loader(dataset.loader, paths, step)
+    if isinstance(loaded, str):
+        return loaded
     finding = Finding(name, repr(source))
-    return native_dataset(dataset, source, finding, steps, order=order)
+    return native_dataset(
+        dataset, source, finding, loaded.steps, order=order, orient=loaded.orient
+    )
 
 
 def read_coco(dataset: Any) -> AdoptedDataset | str:

@@ -6,6 +6,7 @@ import numpy as np
 
 from infeed import sources
 from infeed.adopting.adopted_dataset import AdoptedDataset, library_of, native_dataset
+from infeed.adopting.file_loaders import translate_loader
 from infeed.adopting.samples import Array
 from infeed.adopting.steps import Finding, translate
 from infeed.errors import ConfigError
@@ -27,8 +28,6 @@ _FILES = {
 }
 # Classes with a list of paths and labels.
 _PAIRS = ("GTSRB", "Imagenette", "RenderedSST2", "StanfordCars")
-# Functions that read an image as RGB.
-_LOADERS = ("default_loader", "pil_loader")
 
 
 def vision_source(dataset: Any) -> sources.Memory:
@@ -53,17 +52,23 @@ def vision_source(dataset: Any) -> sources.Memory:
             raise ConfigError(f"{name}: its pixels are {pixels.dtype}, not uint8")
         pixels = np.ascontiguousarray(pixels)
         return sources.Memory(image=pixels, label=_whole_numbers(name, labels))
-    if name in _PAIRS:
-        paths, found = zip(*dataset._samples, strict=True)
-    else:
-        paths, found = (getattr(dataset, key) for key in _FILES[name])
-    files = [str(path) for path in paths]
+    files, found = _files(dataset)
     if name == "VOCSegmentation":
         masks = [str(path) for path in found]
         kinds: dict[str, Any] = {"image": "image", "mask": "mask"}
         return sources.Memory(image=files, mask=masks, kinds=kinds)
     labels = _whole_numbers(name, found)
     return sources.Memory(image=files, label=labels, kinds={"image": "image"})
+
+
+def _files(dataset: Any) -> tuple[list[str], Any]:
+    """Returns the paths of the images, and their labels or paths of masks."""
+    name = type(dataset).__name__
+    if name in _PAIRS:
+        paths, found = zip(*dataset._samples, strict=True)
+    else:
+        paths, found = (getattr(dataset, key) for key in _FILES[name])
+    return [str(path) for path in paths], found
 
 
 def _whole_numbers(name: str, labels: Any) -> Array:
@@ -86,8 +91,6 @@ def read_vision_list(dataset: Any) -> AdoptedDataset | str:
         return ""
     if getattr(dataset, "target_transform", None) is not None:
         return "it has a target_transform"
-    if getattr(getattr(plain, "loader", None), "__name__", "") not in ("", *_LOADERS):
-        return "it has its own loader for files"
     targets = getattr(plain, "_target_types", ["category"])
     if list(targets) != ["category"] or not len(plain):
         return ""
@@ -105,8 +108,14 @@ def read_vision_list(dataset: Any) -> AdoptedDataset | str:
     moved = frozenset({"mask"} if is_mask else ())
     if is_mask and not is_joint and step is not None:
         return "its transform does not receive the mask"
-    steps = translate(step, moved, is_joint=is_joint)
-    modes: dict[str, Any] = {"mask": "stored"} if is_mask else {}
+    decode: dict[str, Any] = {"mask": "stored"} if is_mask else {}
+    if (load := getattr(plain, "loader", None)) is None:
+        steps = translate(step, moved, is_joint=is_joint)
+    else:
+        loaded = translate_loader(load, _files(plain)[0], step)
+        if isinstance(loaded, str):
+            return loaded
+        steps, decode = loaded.steps, {"orient": loaded.orient}
     try:
         source = vision_source(plain)
     except ConfigError as error:
@@ -119,5 +128,5 @@ def read_vision_list(dataset: Any) -> AdoptedDataset | str:
         steps,
         names={repr(source): (code, f"dataset: the {name} of the adopted loader")},
         variables={"dataset": plain},
-        **modes,
+        **decode,
     )

@@ -98,20 +98,30 @@ def trace_rows(
     return TracedFunction(image, result, found.steps, mode, kept, found.pictures)
 
 
-def trace_image(function: Callable[[Any], Any]) -> tuple[Any, ...]:
+def example_images(is_tensor: bool = False) -> list[Any]:
+    """Returns two RGB images: Pillow images, or tensors [C, H, W] of uint8."""
+    rng = np.random.default_rng(1)
+    pixels = rng.integers(0, 256, (2, _HEIGHT, _WIDTH, 3), np.uint8)
+    if not is_tensor:
+        return [*map(importlib.import_module("PIL.Image").fromarray, pixels)]
+    torch = importlib.import_module("torch")
+    return [torch.from_numpy(one).permute(2, 0, 1) for one in pixels]
+
+
+def trace_image(
+    function: Callable[[Any], Any], is_tensor: bool = False
+) -> tuple[Any, ...]:
     """Returns the transforms that a function of an image calls, in their order.
 
     Args:
         function: The function, whose images are RGB.
+        is_tensor: Whether its images are tensors. Otherwise: Pillow images.
 
     Raises:
         UntracedError: It does more than to call transforms.
     """
-    library = importlib.import_module("PIL.Image")
-    rng = np.random.default_rng(1)
-    pixels = rng.integers(0, 256, (2, _HEIGHT, _WIDTH, 3), np.uint8)
     found = []
-    for one in map(library.fromarray, pixels):
+    for one in example_images(is_tensor):
         observer = ImageObserver()
         given = observer.image(one)
         made = observe_call(observer, function, given)
