@@ -112,12 +112,13 @@ def trace_loader(
     images = itertools.cycle(example_images(is_tensor=True))
     names: dict[str, None] = {}
     found: list[tuple[Any, ...]] = []
+    bound = _find_names()
     with tempfile.TemporaryDirectory() as folder:
         for number, (path, image) in enumerate(zip(paths, images, strict=False)):
             # A loader that keeps its results keeps none for the dataset's own paths.
             copy = os.path.join(folder, f"{number}{os.path.splitext(path)[1]}")
             shutil.copyfile(path, copy)
-            called = _trace_call(load, copy, image)
+            called = _trace_call(load, copy, image, bound)
             if called is None:
                 return None
             names |= dict.fromkeys(called.decoders)
@@ -128,17 +129,20 @@ def trace_loader(
 
 
 def _trace_call(
-    load: Callable[[str], Any], path: str, image: Any
+    load: Callable[[str], Any],
+    path: str,
+    image: Any,
+    bound: Sequence[tuple[dict[str, Any], str, Any]],
 ) -> TracedLoader | None:
     """Traces one call of a loader, whose decoders return this image."""
     observer = ImageObserver()
     called: list[str] = []
     functions = {
-        id(original): _observed(observer, name, path, image, called)
+        id(original): _observe_decoder(observer, name, path, image, called)
         for name, original in _decoders().items()
     }
     try:
-        with _bind(load, functions):
+        with _bind(bound, functions):
             made = observe_call(observer, _replace(load, functions), path)
     except UntracedError:
         if not called:
@@ -170,7 +174,7 @@ def _examples(paths: Sequence[str]) -> list[str]:
     return [*found.values(), paths[-1]]
 
 
-def _observed(
+def _observe_decoder(
     observer: ImageObserver, name: str, path: str, image: Any, called: list[str]
 ) -> Callable[..., Any]:
     """Returns a function that takes the place of a decoder of torchcodec.
@@ -225,28 +229,32 @@ def _replace(load: Any, functions: Mapping[int, Any]) -> Callable[[Any], Any]:
     return found
 
 
-@contextlib.contextmanager
-def _bind(load: Any, functions: Mapping[int, Any]) -> Iterator[None]:
-    """Binds the names of decoders to other functions in its block.
+def _find_names() -> list[tuple[dict[str, Any], str, Any]]:
+    """Returns the names of decoders in all modules: the module's names, name, value."""
+    known = {id(decoder) for decoder in _decoders().values()}
+    modules = [getattr(module, "__dict__", {}) for module in [*sys.modules.values()]]
+    return [
+        (names, name, value)
+        for names in modules
+        for name, value in [*names.items()]
+        if id(value) in known
+    ]
 
-    These are the names in torchcodec, and in the module of the loader.
+
+@contextlib.contextmanager
+def _bind(
+    bound: Sequence[tuple[dict[str, Any], str, Any]], functions: Mapping[int, Any]
+) -> Iterator[None]:
+    """Binds names of decoders to other functions in its block.
 
     Args:
-        load: The loader.
+        bound: The names, as `_find_names` returns them.
         functions: The other functions, by the identity of the decoders.
     """
-    while isinstance(load, functools.partial):
-        load = load.func
-    called = load if hasattr(load, "__globals__") else type(load).__call__
-    own = getattr(called, "__globals__", {})
-    changed: list[tuple[dict[str, Any], str, Any]] = []
     try:
-        for names in (vars(sys.modules[_MODULE]), own):
-            for name, value in [*names.items()]:
-                if id(value) in functions:
-                    changed.append((names, name, value))
-                    names[name] = functions[id(value)]
+        for names, name, decoder in bound:
+            names[name] = functions[id(decoder)]
         yield
     finally:
-        for names, name, value in changed:
-            names[name] = value
+        for names, name, decoder in bound:
+            names[name] = decoder

@@ -122,6 +122,11 @@ def with_resize(path):
     return RESIZE(decode_image(path))
 
 
+@torch.inference_mode()
+def without_gradient(path):
+    return decode_image(path)
+
+
 class Load:
     def __init__(self):
         self.mode = "RGB"
@@ -142,6 +147,7 @@ LOADERS = {
     "module": (by_module, "decode_image"),
     "ending": (by_ending, "decode_image, decode_jpeg"),
     "resize": (with_resize, "decode_image"),
+    "decorator": (without_gradient, "decode_image"),
     "object": (Load(), "decode_image"),
     "method": (Load().load, "decode_image"),
 }
