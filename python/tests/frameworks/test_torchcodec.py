@@ -325,3 +325,27 @@ def test_a_loader_is_traced_again_before_each_epoch(photos):
     load.mode = "GRAY"
 
     assert not all(check() for check in found.steps.checks)
+
+
+@pytest.mark.parametrize("name", ["default_loader", "pil_loader"])
+def test_loaders_of_torchvision_do_not_apply_the_orientation(photos, name):
+    dataset = folder_of(photos, getattr(datasets.folder, name), v2.PILToTensor())
+
+    adopted = infeed.adopt(loader_of(dataset, batch_size=1), seconds=None)
+
+    assert ".decode()" in adopted.code
+    assert adopted.equivalence.is_equivalent, adopted.report
+
+
+def test_torchcodec_reads_no_orientation_from_xmp():
+    image = Image.fromarray(photograph(2, 40, 60))
+    xmp = (
+        b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf='
+        b'"http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description '
+        b'xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="6"/>'
+        b"</rdf:RDF></x:xmpmeta>"
+    )
+    data = encode(image, "JPEG", xmp=xmp)
+
+    assert decode_image(data).shape == (3, 40, 60)
+    assert codecs.decode(data).shape == (60, 40, 3)
