@@ -5,12 +5,21 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import ultralytics
-from ultralytics.models.yolo import detect, obb, pose, segment
+from ultralytics.models.yolo import (
+    classify,
+    depth,
+    detect,
+    obb,
+    pose,
+    segment,
+    semantic,
+)
 from ultralytics.utils import LOGGER
 
 from infeed._options import Cache
 from infeed.adopting.adopted_dataset import AdoptedDataset
 from infeed.adopting.adoption import Gain
+from infeed.adopting.listed_datasets import read_ultralytics
 from infeed.adopting.yolo_datasets import read_yolo
 from infeed.errors import ConfigError
 from infeed.pipeline import Pipeline
@@ -51,7 +60,7 @@ class InfeedTraining:
             loader = original(dataset_path, batch_size, rank, mode)
         finally:
             self.args.cache = cache
-        found = read_yolo(loader.dataset)
+        found = _read(loader.dataset)
         if not isinstance(found, AdoptedDataset):
             LOGGER.warning(f"infeed: batches stay with Ultralytics: {found}")
             return original(dataset_path, batch_size, rank, mode) if cache else loader
@@ -89,12 +98,27 @@ class OBBTrainer(InfeedTraining, obb.OBBTrainer):
     """The trainer of detectors of rotated boxes."""
 
 
+class ClassificationTrainer(InfeedTraining, classify.ClassificationTrainer):
+    """The trainer of classifiers."""
+
+
+class SemanticSegmentationTrainer(InfeedTraining, semantic.SemanticSegmentationTrainer):
+    """The trainer of models that segment classes: it names what it does not replace."""
+
+
+class DepthTrainer(InfeedTraining, depth.DepthTrainer):
+    """The trainer of models for depth: it names what it does not replace."""
+
+
 # The trainers that `YOLO.train` uses: their module, and the class that replaces them.
 _TRAINERS = (
     (detect, DetectionTrainer),
     (segment, SegmentationTrainer),
     (pose, PoseTrainer),
     (obb, OBBTrainer),
+    (classify, ClassificationTrainer),
+    (semantic, SemanticSegmentationTrainer),
+    (depth, DepthTrainer),
 )
 _ORIGINALS = [getattr(module, made.__name__, None) for module, made in _TRAINERS]
 
@@ -129,7 +153,7 @@ class YoloLoader(TrainerLoader):
 
     def describe(self) -> tuple[Pipeline, dict[str, Any]]:
         """Returns the pipeline of a training, and the options of its loader."""
-        found = read_yolo(self.dataset)
+        found = _read(self.dataset)
         if not isinstance(found, AdoptedDataset):
             raise ConfigError(f"infeed in Ultralytics: {found}")
         arguments = self._trainer.args
@@ -145,7 +169,9 @@ class YoloLoader(TrainerLoader):
 
     def converter(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
         """Returns the function that turns batches into those of Ultralytics."""
-        return YoloBatches(self.dataset)
+        if hasattr(self.dataset, "im_files"):
+            return YoloBatches(self.dataset)
+        return _class_batch
 
 
 def install() -> None:
@@ -175,6 +201,20 @@ def uninstall() -> None:
         setattr(module, made.__name__, original)
 
 
+def _read(dataset: Any) -> AdoptedDataset | str:
+    """Returns the pipeline of a dataset, or the reason why there is none."""
+    found = read_ultralytics(dataset) or read_yolo(dataset)
+    if isinstance(found, AdoptedDataset) and found.records._python:
+        step = found.findings[-2].part
+        return f"{step} would be called in Python"
+    return found or f"infeed has no {type(dataset).__name__}"
+
+
+def _class_batch(batch: dict[str, Any]) -> dict[str, Any]:
+    """Returns a batch of a classifier: pixels and classes."""
+    return {"img": batch["image"], "cls": batch["label"]}
+
+
 def _tail(loader: Any, world: int) -> Literal["keep", "drop", "wrap"]:
     """Returns what happens to a last batch that is not full.
 
@@ -189,4 +229,9 @@ def _cache(cache: bool | str, dataset: Any) -> str | Cache | None:
     """Returns the cache of decoded images for the argument ``cache``."""
     if cache != "disk":
         return "auto" if cache else None
-    return Cache(disk=pathlib.Path(dataset.im_files[0]).parent / ".infeed-cache")
+    if hasattr(dataset, "im_files"):
+        folder = pathlib.Path(dataset.im_files[0]).parent
+    else:
+        # A folder in the root would be a class.
+        folder = pathlib.Path(dataset.root).parent
+    return Cache(disk=folder / ".infeed-cache")

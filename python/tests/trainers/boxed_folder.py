@@ -50,6 +50,20 @@ def write_boxed_folder(folder: Path, task: str = "detect") -> Path:
     return path
 
 
+def write_class_folder(folder: Path) -> Path:
+    """Writes images of three classes, in folders of a training and a validation."""
+    rng = np.random.default_rng(0)
+    for split, count in (("train", IMAGES), ("val", 9)):
+        for number in range(count):
+            path = folder / split / "abc"[number % 3] / f"{number:03}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            height, width = SIZES[number % len(SIZES)]
+            small = rng.integers(0, 255, (6, 8, 3), np.uint8)
+            image = Image.fromarray(small).resize((width, height), Image.BICUBIC)
+            image.save(path, quality=95)
+    return folder
+
+
 def _values(task: str, rng, centre, side) -> list[float]:
     """Returns the numbers of an object in this box: shares of the image."""
     if task == "segment":

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from boxed_folder import write_boxed_folder
+from boxed_folder import write_boxed_folder, write_class_folder
 
 import infeed
 from infeed.adopting.equivalence import compare
+from infeed.adopting.listed_datasets import read_ultralytics
 from infeed.adopting.yolo_datasets import read_yolo
 
 torch = pytest.importorskip("torch")
@@ -25,6 +26,7 @@ STILL = {
 BATCH = 8
 # The suffix of the model for each task.
 TASKS = {"detect": "", "segment": "-seg", "pose": "-pose", "obb": "-obb"}
+SUFFIXES = TASKS | {"classify": "-cls"}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -49,6 +51,8 @@ def data_of(tmp_path_factory):
 
     @functools.cache
     def write(task):
+        if task == "classify":
+            return write_class_folder(tmp_path_factory.mktemp(task))
         return write_boxed_folder(tmp_path_factory.mktemp(task), task)
 
     return write
@@ -69,7 +73,7 @@ def trainer_of(data_of, tmp_path):
     def make(task="detect", **overrides):
         from ultralytics import YOLO
 
-        suffix = TASKS[task]
+        suffix = SUFFIXES[task]
         settings = {
             "model": f"yolo11n{suffix}.yaml",
             "data": str(data_of(task)),
@@ -292,6 +296,37 @@ def test_samples_with_copies_of_objects_have_equal_distributions(
     assert found.problems == ()
 
 
+def test_classifiers_take_their_batches_from_infeed(loaders_of):
+    original, loader = loaders_of("classify")
+    theirs, ours = next(iter(original)), next(iter(loader))
+
+    assert type(loader).__name__ == "YoloLoader"
+    assert names_of(ours) == names_of(theirs)
+    assert ours["img"].shape == theirs["img"].shape
+    classes = torch.cat([batch["cls"] for batch in loader]).tolist()
+    assert sorted(classes) == sorted(sample[1] for sample in loader.dataset.samples)
+    read = read_ultralytics(loader.dataset)
+    assert "T.RandAugment" in repr(read.records)
+    assert compare(read.dataset, read.records, 24, limits_s=None).problems == ()
+
+
+def test_a_classifier_is_trained(with_infeed, data_of, tmp_path, trainer_log):
+    from ultralytics import YOLO
+
+    model = YOLO("yolo11n-cls.yaml")
+    model.train(
+        data=str(data_of("classify")),
+        **{"imgsz": 64, "batch": BATCH, "epochs": 2, "workers": 0, "device": "cpu"},
+        **{"plots": False, "amp": False, "pretrained": False, "cache": "disk"},
+        project=str(tmp_path),
+        name="run",
+    )
+
+    assert type(model.trainer.train_loader).__name__ == "YoloLoader"
+    assert trainer_log.text.count("infeed: a step of the first epoch took") == 1
+    assert (data_of("classify") / ".infeed-cache").is_dir()
+
+
 def test_samples_without_mosaic_have_equal_distributions(with_infeed, trainer_of):
     dataset = trainer_of(mosaic=0.0).train_loader.dataset
     read = read_yolo(dataset)
@@ -386,6 +421,7 @@ def test_decoded_images_are_kept_instead_of_the_cache_of_ultralytics(
         ({"task": "segment", "mask_ratio": 5}, "mask_ratio=5"),
         ({"cutmix": 0.1}, "cutmix=0.1"),
         ({"rect": True}, "rect=True"),
+        ({"task": "classify", "fraction": 0.5}, "its list of samples was changed"),
         ({"bgr": 0.5}, "bgr=0.5"),
     ],
 )
