@@ -38,6 +38,9 @@ BATCH, CLASSIFIED = 16, 64
 WORKERS = os.cpu_count() or 1
 # Suffixes of the models of Ultralytics by task.
 MODELS = {"detect": "", "segment": "-seg", "pose": "-pose", "obb": "-obb"}
+MODELS |= {"classify": "-cls"}
+# More arguments of the training of Ultralytics.
+ARGUMENTS: dict[str, float] = {}
 # Corners of an outline, and keypoints of an object.
 CORNERS, POINTS = 24, 17
 # Images of CIFAR-10.
@@ -122,13 +125,16 @@ def make_ultralytics(data: Path, size: int, cache: str | bool) -> tuple[Any, Any
     """Returns a loader of Ultralytics, and the function that ends its workers."""
     from ultralytics import YOLO
 
-    task = data.read_text().split("task: ")[1].strip()
+    task = "classify"
+    if data.is_file():
+        task = data.read_text().split("task: ")[1].strip()
     model = f"yolo11n{MODELS[task]}.yaml"
     overrides = {
         **{"model": model, "data": str(data), "imgsz": size, "batch": BATCH},
         **{"workers": WORKERS, "device": "cpu", "plots": False, "val": False},
         **{"amp": False, "pretrained": False, "cache": cache, "verbose": False},
         "project": str(data.parent / "runs"),
+        **ARGUMENTS,
     }
     trainer = YOLO(model).task_map[task]["trainer"](overrides=overrides)
     trainer._setup_train()
@@ -363,20 +369,36 @@ def main() -> None:
     parser.add_argument("photos", type=Path)
     parser.add_argument("--size", type=int, help="default: 640, classifiers 224")
     parser.add_argument("--task", choices=MODELS, default="detect")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=NUMBER",
+        help="argument of the training of Ultralytics, such as mixup=0.15",
+    )
     parser.add_argument("--images", type=int, default=1200)
     parser.add_argument("--turns", type=int, default=3)
     given = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("YOLO_CONFIG_DIR", folder)
-        is_detector = given.trainer in DETECTORS
+        is_detector = given.trainer in DETECTORS and given.task != "classify"
+        for text in given.set:
+            name, value = text.split("=")
+            ARGUMENTS[name] = float(value)
         own = given.trainer in ("rfdetr", "ultralytics")
         infeed.install(given.trainer if own else "torch", proof_seconds=0)
         photos = Path(folder) / "photos"
         if is_detector:
             data = write_boxed(given.photos, photos, given.images, given.task)
         else:
-            data = write_classes(given.photos, photos, given.images)
+            data = photos
+            is_split = given.trainer == "ultralytics"
+            write_classes(
+                given.photos, photos / "train" if is_split else photos, given.images
+            )
+            if is_split:
+                write_classes(given.photos, photos / "val", BATCH)
         size = given.size or (640 if is_detector else 224)
         rows = [
             compare_rates(given.trainer, data, size, cache, given.turns)

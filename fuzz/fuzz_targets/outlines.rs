@@ -1,11 +1,12 @@
-//! Outlines with any corners move, and are painted within their map.
+//! Outlines with any corners move, and are painted within their map. Mirrored copies of their objects
+//! are pasted within their image.
 #![no_main]
 
 use infeed_codec::transform::{
-    MovingOutlines, ObjectMap, Pad, PaintedObject, RandomAffine, RandomPerspective, Rng, Step,
-    Transform, write_map,
+    MirroredPaste, MovingOutlines, ObjectMap, OutlinedObject, Pad, PaintedObject, PixelView,
+    RandomAffine, RandomPerspective, Rng, Step, Transform, TransformScratch, write_map,
 };
-use infeed_core::sample::{Region, Size};
+use infeed_core::sample::{Depth, Image, Region, Size};
 use libfuzzer_sys::fuzz_target;
 
 const IMAGE: Size = Size {
@@ -55,7 +56,32 @@ fuzz_target!(|bytes: &[u8]| {
             .iter()
             .all(|number| *number as usize <= objects.len())
     );
+    paste_copies(&outlines, size);
 });
+
+/// Pastes mirrored copies of all objects on an image.
+fn paste_copies(outlines: &MovingOutlines, size: Size) {
+    let object = |number| {
+        Some(OutlinedObject {
+            number: [0, number],
+            corners: outlines.extent(number).visible?,
+            polygons: outlines.visible_polygons(number).collect(),
+        })
+    };
+    let objects: Vec<OutlinedObject> = (0..outlines.len()).filter_map(object).collect();
+    let paste = MirroredPaste {
+        share: 1.0,
+        max_overlap: f64::MAX,
+    };
+    if let Some(step) = paste.choose(&objects, size) {
+        let (mut image, mut pasted) = (Image::default(), Image::default());
+        image.reset(size, 1, Depth::U8);
+        let view = PixelView::from(&image);
+        let applied = step.apply(view, &mut pasted, false, &mut TransformScratch::default());
+        applied.expect("pastes");
+        assert_eq!(pasted.size, size);
+    }
+}
 
 /// Returns steps for an image and for the results of the steps before.
 fn steps(seed: u8) -> Vec<Step> {
@@ -70,7 +96,11 @@ fn steps(seed: u8) -> Vec<Step> {
     });
     let transforms: [Transform; 3] = [
         Pad::new(6).into(),
-        RandomAffine::new(40.0).into(),
+        RandomAffine {
+            perspective: (seed % 2 == 1).then_some(0.01),
+            ..RandomAffine::new(40.0)
+        }
+        .into(),
         RandomPerspective::new(1.0).into(),
     ];
     let mut steps = vec![Step::FlipX, crop];

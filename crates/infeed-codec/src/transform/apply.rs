@@ -6,6 +6,7 @@ use super::crop::copy;
 use super::erase::erase;
 use super::error::TransformError;
 use super::flip::{flip_x, flip_y};
+use super::mirrored_paste::paste_copies;
 use super::pad::{pad, pixel_from_values};
 use super::params::{Filter, MAX_PIXELS};
 use super::resize::{ResizeScratch, resize};
@@ -95,7 +96,7 @@ impl Step {
                 copy(input, out);
                 change_colors(out, steps)?;
             }
-            Step::PasteMirrored(copies) => copies.paste(input, out),
+            Step::PasteMirrored(copies) => paste_copies(copies, input, out),
             Step::Chains { own, chains } => {
                 check_color("AugMix", channels, depth)?;
                 mix_chains(input, *own, chains, out, scratch)?;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::crop::copy;
 use super::effect::Effect;
 use super::error::Result;
+use super::mirrored_copies::MirroredCopies;
 use super::operation::Operation;
 use super::outlines::{MovingOutlines, ObjectMap};
 use super::params::Check;
@@ -47,15 +48,6 @@ pub struct OutlinedObject {
     pub polygons: Vec<Vec<[f64; 2]>>,
 }
 
-/// The copies that are pasted on an image.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MirroredCopies {
-    /// The outlines of the copies.
-    outlines: MovingOutlines,
-    /// Number of the image, and of the object in it, of each copy.
-    numbers: Vec<[usize; 2]>,
-}
-
 impl MirroredPaste {
     /// Chooses copies of the objects on an image of this size: those that cover least of the box of
     /// any object. None if no copy fits.
@@ -76,48 +68,35 @@ impl MirroredPaste {
         if fitting.is_empty() {
             return None;
         }
-        let mut outlines = MovingOutlines::new(size);
-        let mut numbers = Vec::with_capacity(fitting.len());
-        for (_, object) in fitting {
-            for polygon in &object.polygons {
-                outlines.add_polygon(polygon.iter().copied());
-            }
-            outlines.end_object();
-            numbers.push(object.number);
-        }
-        outlines.follow(&Step::FlipX, size);
+        let mirrored = |[x, y]: &[f64; 2]| [width - x, *y];
+        let outline = |object: &OutlinedObject| {
+            let polygons = object.polygons.iter();
+            let polygons = polygons.map(|polygon| polygon.iter().map(mirrored).collect());
+            polygons.collect()
+        };
         Some(Step::PasteMirrored(Arc::new(MirroredCopies {
-            outlines,
-            numbers,
+            outlines: fitting.iter().map(|(_, object)| outline(object)).collect(),
+            numbers: fitting.iter().map(|(_, object)| object.number).collect(),
         })))
     }
 }
 
-impl MirroredCopies {
-    /// Returns the number of copies.
-    pub fn count(&self) -> usize {
-        self.numbers.len()
-    }
-
-    /// Returns the numbers of the objects of an image that have copies.
-    pub fn objects_of(&self, image: usize) -> impl Iterator<Item = usize> {
-        let of_image = self.numbers.iter().filter(move |[of, _]| *of == image);
-        of_image.map(|[_, object]| *object)
-    }
-
-    /// Copies an image, with the copies of its objects on it.
-    pub(super) fn paste(&self, input: PixelView<'_>, out: &mut Image) {
-        copy(input, out);
-        let (width, pixel) = (input.width(), input.pixel_bytes());
-        let map = ObjectMap::new(input.size(), 1);
-        let mut scratch = Vec::new();
-        for object in 0..self.outlines.len() {
-            let painted = self.outlines.paint(object, map, &mut scratch);
-            for [x, y] in painted.covered() {
-                let from = (width - 1 - x) * pixel;
-                let pixels = &input.row(y)[from..from + pixel];
-                out.row_mut(y)[x * pixel..(x + 1) * pixel].copy_from_slice(pixels);
-            }
+/// Copies an image, with copies of its objects on it.
+pub(super) fn paste_copies(copies: &MirroredCopies, input: PixelView<'_>, out: &mut Image) {
+    copy(input, out);
+    let (width, pixel) = (input.width(), input.pixel_bytes());
+    let map = ObjectMap::new(input.size(), 1);
+    let mut scratch = Vec::new();
+    for polygons in &copies.outlines {
+        let mut outline = MovingOutlines::new(input.size());
+        for polygon in polygons {
+            outline.add_polygon(polygon.iter().copied());
+        }
+        outline.end_object();
+        for [x, y] in outline.paint(0, map, &mut scratch).covered() {
+            let from = (width - 1 - x) * pixel;
+            let pixels = &input.row(y)[from..from + pixel];
+            out.row_mut(y)[x * pixel..(x + 1) * pixel].copy_from_slice(pixels);
         }
     }
 }

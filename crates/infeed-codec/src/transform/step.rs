@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::color_step::ColorStep;
 use super::effect::Effect;
-use super::mirrored_paste::MirroredCopies;
+use super::mirrored_copies::MirroredCopies;
 use super::params::{ChannelValues, Filter, PadMode};
 use super::warp::Warp;
 use infeed_core::sample::{Region, Size};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::join::MosaicPlan;
+use super::mosaic::MosaicPlan;
 use crate::fields::failure::part_name;
 use crate::fields::kind::PlanInput;
 use crate::fields::pixels::plan::PixelPlan;

@@ -6,14 +6,13 @@ use std::ops::Range;
 
 use super::image_mixup::{self, ImageMixUpPlan, MixedImages};
 use super::mix::{self, MixPlan};
+use super::mosaic::MosaicPlan;
 use crate::fields::failure::part_name;
 use crate::fields::kind::PlanInput;
 use crate::fields::kinds::moved_fields::MovedFields;
 use crate::fields::kinds::objects::ObjectsPlan;
 use crate::fields::pixels::plan::PixelPlan;
-use infeed_codec::transform::{
-    CopyPaste, CopyPasteDraw, Mixing, Mosaic, MosaicDraw, Rng, Transform,
-};
+use infeed_codec::transform::{CopyPaste, CopyPasteDraw, Mixing, MosaicDraw, Rng, Transform};
 use infeed_core::error::Error;
 
 /// The transforms that make samples of several records.
@@ -225,39 +224,6 @@ fn place_in_order(transform: &Transform) -> Option<u8> {
         Some(1)
     } else {
         transform.image_mixup().map(|_| 2)
-    }
-}
-
-/// The mosaic of a pipeline.
-#[derive(Debug)]
-pub(crate) struct MosaicPlan {
-    /// Index of the transform; keys the draws.
-    pub(crate) number: usize,
-    pub(crate) mosaic: Mosaic,
-}
-
-impl MosaicPlan {
-    /// Draws the other images of a position.
-    pub(super) fn draw(
-        &self,
-        at: u64,
-        near: &Range<u64>,
-        rng: &impl Fn(u64, usize) -> Rng,
-    ) -> Option<MosaicDraw> {
-        let mut rng = rng(at, self.number);
-        self.mosaic.draw_partners(at, || near.clone(), &mut rng)
-    }
-}
-
-impl fmt::Display for MosaicPlan {
-    /// Writes the line of the plan.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let window = self.mosaic.window;
-        write!(
-            f,
-            "mosaic: with three images of the {window} positions before, each decoded once for the \
-             mosaics that show it"
-        )
     }
 }
 

@@ -17,6 +17,7 @@ pub mod join;
 pub(crate) mod kept_content;
 pub(crate) mod mirrored_paste;
 pub(crate) mod mix;
+pub(crate) mod mosaic;
 mod orientation;
 mod sample_plan;
 pub(crate) mod warnings;
