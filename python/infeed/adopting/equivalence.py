@@ -19,6 +19,7 @@ from infeed.adopting.record_draws import ProgressLine, RecordDraws, count_record
 from infeed.adopting.samples import (
     Array,
     Sample,
+    has_object_masks,
     has_pixels,
     read_sample,
     same_samples,
@@ -572,20 +573,22 @@ def _values(field: _Field) -> _Difference:
 
 
 def _is_mask(array: Array) -> bool:
-    return array.ndim == 2 and array.dtype.kind in "iu" and has_pixels(array)
+    is_mask = array.ndim == 2 and array.dtype.kind in "iu" and has_pixels(array)
+    return is_mask or has_object_masks([array])
 
 
 def _is_of_neighbour(expected: Array, own: Array) -> Array:
-    """Returns for each pixel of a mask whether one next to it has its value.
+    """Returns for each pixel of masks whether one next to it has its value.
 
     Libraries round positions in other ways when they resize masks to the nearest pixel.
     """
-    height, width = expected.shape
-    padded = np.pad(expected, 1, mode="edge")
+    height, width = expected.shape[-2:]
+    sides = [(0, 0)] * (expected.ndim - 2) + [(1, 1)] * 2
+    padded = np.pad(expected, sides, mode="edge")
     found = np.zeros(expected.shape, bool)
     for down in range(3):
         for right in range(3):
-            found |= padded[down : down + height, right : right + width] == own
+            found |= padded[..., down : down + height, right : right + width] == own
     return found
 
 

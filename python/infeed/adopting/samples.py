@@ -103,6 +103,17 @@ def has_pixels(array: Array) -> bool:
     return array.ndim in (2, 3) and min(array.shape) > 0 and not is_boxes
 
 
+def has_object_masks(arrays: Sequence[Array]) -> bool:
+    """Whether arrays are masks of objects, [objects, height, width]; keypoints are not.
+
+    An image may have no object.
+    """
+    return all(
+        array.ndim == 3 and array.dtype.kind in "biu" and min(array.shape[1:]) >= 8
+        for array in arrays
+    )
+
+
 class NamedSamples:
     """The samples of a dataset as dictionaries, which `sources.Items` takes.
 

@@ -14,13 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from infeed.adopting.samples import Array, has_pixels
+from infeed.adopting.samples import Array, has_object_masks, has_pixels
 
 # Differences of means below this share of the values' range do not count: resizing
 # rounds, and libraries round in other places.
 _ROUNDING = 1 / 255
 
 _SIDES = ("height", "width")
+# Statistics of the masks of objects.
+_OF_OBJECTS = (
+    "number of {}",
+    "mean share of the image of {}",
+    "mean row of the centre of {}",
+    "mean column of the centre of {}",
+)
+# Differences of these that do not count. Numbers have no rounding. Resized to the
+# nearest pixel, masks of torchvision are half a pixel lower and further right.
+_OBJECT_LEVELS = (1e-3, _ROUNDING, 0.75, 0.75)
 _BOX_COLUMNS = 4
 
 # Arrays of a field by draw and sample.
@@ -241,6 +251,9 @@ def _statistics(name: str, is_image: bool, theirs: _Draws) -> list[_Statistic]:
     """Returns the statistics of a field."""
     arrays = [array for draw in theirs for array in draw]
     level = level_of(arrays)
+    if not is_image and has_object_masks(arrays):
+        titles = [text.format(name) for text in _OF_OBJECTS]
+        return [(titles.__getitem__, _objects, _OBJECT_LEVELS.__getitem__)]
     is_mask = not _are_lists(arrays) and all(
         has_pixels(np.squeeze(array)) for array in arrays
     )
@@ -307,6 +320,21 @@ def _column_means(array: Array) -> Array:
         count, means = 0, np.zeros(math.prod(array.shape[1:]))
     sizes = means[2:] - means[:2] if len(means) == _BOX_COLUMNS else means[:0]
     return np.concatenate([[count], means, sizes])
+
+
+def _objects(masks: Array) -> Array:
+    """Returns the number of masks, and the means of their areas and centres.
+
+    Areas are shares of the image, and centres are pixels; 0 without masks.
+    """
+    count, height, width = masks.shape
+    weights = (masks != 0).astype(np.float64)
+    areas = weights.sum(axis=(1, 2))
+    rows = (weights.sum(axis=2) @ np.arange(height)) / np.maximum(areas, 1)
+    columns = (weights.sum(axis=1) @ np.arange(width)) / np.maximum(areas, 1)
+    shares = areas / (height * width)
+    means = [float(one.mean()) if count else 0.0 for one in (shares, rows, columns)]
+    return np.array([count, *means])
 
 
 def _sides(image: Array) -> Array:

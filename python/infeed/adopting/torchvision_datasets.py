@@ -16,7 +16,7 @@ from infeed.adopting.samples import is_picture
 from infeed.adopting.steps import Finding, translate
 
 # Columns of `sources.Coco` that targets of torchvision have too.
-_COLUMNS = {"boxes", "labels", "image_id", "area", "iscrowd"}
+_COLUMNS = {"boxes", "labels", "image_id", "area", "iscrowd", "masks"}
 
 
 def read_image_folder(dataset: Any) -> AdoptedDataset | str:
@@ -61,9 +61,11 @@ def read_coco(dataset: Any) -> AdoptedDataset | str:
     if list(plain.ids) != sorted(plain.coco.imgs):
         return "its ids were changed; use a torch.utils.data.Subset instead"
     steps = translate(step, frozenset({"boxes"}), is_joint=is_joint)
-    path = written_annotations(plain.coco.dataset)
-    source = sources.Coco(str(plain.root), path)
-    code = f"sources.Coco({_code.value(str(plain.root))}, annotations)"
+    has_masks = "masks" in (keys or ())
+    path = written_annotations(plain.coco.dataset, has_masks=has_masks)
+    source = sources.Coco(str(plain.root), path, masks=has_masks)
+    more = ", masks=True" if has_masks else ""
+    code = f"sources.Coco({_code.value(str(plain.root))}, annotations{more})"
     return native_dataset(
         dataset,
         source,

@@ -17,7 +17,7 @@ from infeed.trainers.loader import FirstEpoch, UnknownSamplesError, print_line
 from infeed.trainers.torch_samples import TITLE, DatasetSamples, record_rows
 
 # Entries of a target that infeed makes.
-_ENTRIES = ("boxes", "image_id", "labels")
+_ENTRIES = ("boxes", "image_id", "labels", "masks")
 
 
 @dataclass
@@ -65,6 +65,9 @@ class DetectionSamples(DatasetSamples):
             boxes = kind(boxes, format=box_format, canvas_size=tuple(pixels.shape[-2:]))
         labels = torch.as_tensor(batch["labels"][0])
         found = {"boxes": boxes, "labels": labels, **numbered}
+        if "masks" in target:
+            masks = torch.as_tensor(batch["masks"][0])
+            found["masks"] = masks.as_subclass(type(target["masks"]))
         return pixels, {name: found[name] for name in target}
 
 
@@ -111,7 +114,8 @@ def describe_detection(dataset: Any, read: AdoptedDataset) -> DetectionSamples:
         (found,) = draws.of(0)
     names = ("boxes", "labels")
     lists = {name: (torch.as_tensor(found[name]),) for name in names}
-    row = {name: torch.as_tensor(found[name])[None] for name in ("image", "image_id")}
+    whole = {"image", "image_id", "masks"} & found.keys()
+    row = {name: torch.as_tensor(found[name])[None] for name in whole}
     ours = samples.sample(row | lists, first)
     if (theirs := _types((image, target))) != _types(ours):
         raise UnknownSamplesError(

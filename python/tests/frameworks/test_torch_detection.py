@@ -99,6 +99,36 @@ def test_batches_are_those_of_the_reference(both, dataset_of, pure, workers):
             assert sizes == [tuple(image.shape[1:]) for image in images]
 
 
+@pytest.mark.parametrize("steps", [STILL[1:], STILL, RANDOM])
+def test_targets_have_the_masks_of_their_objects(dataset_of, capsys, steps):
+    infeed.install("torch", proof_seconds=4)
+    try:
+        dataset = dataset_of(*steps, keys=(*KEYS, "masks"))
+        loader = loader_of(dataset, collate_fn=collate, shuffle=True)
+        batches = epochs(loader)
+    finally:
+        infeed.uninstall()
+
+    printed = capsys.readouterr().err
+    assert "proof: 18 samples" in printed
+    assert "differ:" not in printed, printed
+    assert "stay with PyTorch" not in printed
+    for images, targets in batches[0]:
+        for image, target in zip(images, targets, strict=True):
+            masks = target["masks"]
+            assert type(masks) is tv_tensors.Mask
+            assert masks.dtype == torch.uint8
+            assert masks.shape == (len(target["boxes"]), *image.shape[1:])
+
+
+def test_masks_are_those_of_the_reference(both, dataset_of):
+    def call():
+        dataset = dataset_of(*TO_TENSORS, keys=(*KEYS, "masks"))
+        return epochs(loader_of(dataset, collate_fn=collate, shuffle=True))
+
+    assert_same(*both(call))
+
+
 def test_a_sampler_groups_aspect_ratios(both, dataset_of):
     def call():
         dataset = dataset_of(*STILL)
@@ -154,7 +184,7 @@ def test_random_sizes_differ_in_a_batch(dataset_of, capsys):
     ("keys", "reason"),
     [
         (("boxes", "labels", "area"), "its targets have area"),
-        (("boxes", "masks", "labels"), "sources.Coco has only"),
+        (("boxes", "bbox", "labels"), "sources.Coco has only"),
     ],
 )
 def test_other_targets_stay_with_pytorch(dataset_of, capsys, monkeypatch, keys, reason):
