@@ -17,8 +17,8 @@ and scenes of circles, rectangles and triangles by this program.
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
@@ -30,6 +30,8 @@ import infeed.torch
 from training_recipes import RECIPES, Recipe
 
 LOADERS = ("DataLoader", "infeed")
+# 97.5 % quantiles of Student's t distribution with 1, 2, ... degrees of freedom.
+STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20)
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,14 @@ class Run:
         score: The recipe's measure on the images that are held out, 0 to 1.
         steps_per_s: Steps per second after the first batch.
         waited: Share of that time in which the loop waited for a batch.
+        losses: For each epoch, the seconds from the beginning of the training to its
+            end, and its mean loss. Empty if they were not recorded.
     """
 
     score: float
     steps_per_s: float
     waited: float
+    losses: Sequence[tuple[float, float]] = field(default=(), repr=False)
 
 
 def main() -> int:
@@ -122,29 +127,55 @@ def endless(loader: Iterable[Any]) -> Iterator[Any]:
 
 
 def table(runs: dict[str, list[Run]], measure: str) -> str:
-    """Returns the table in Markdown: means, and standard deviations of the score."""
-    lines = [f"| loader | {measure} | steps/s | waiting |", "|---|--:|--:|--:|"]
+    """Returns the table in Markdown, and the differences of runs with equal seeds.
+
+    The score has its mean, its standard deviation, and the standard error of the mean.
+    """
+    lines = [
+        f"| loader | {measure} | standard error | steps/s | waiting |",
+        "|---|--:|--:|--:|--:|",
+    ]
     for name, of_loader in runs.items():
         scores = [run.score for run in of_loader]
         rates = [run.steps_per_s for run in of_loader]
         waits = [run.waited for run in of_loader]
         spread = stdev(scores) if len(scores) > 1 else 0.0
         lines.append(
-            f"| {name} | {mean(scores):.1%} ± {spread:.1%} | {mean(rates):.1f} "
+            f"| {name} | {mean(scores):.1%} ± {spread:.1%} | "
+            f"{spread / len(scores) ** 0.5:.1%} | {mean(rates):.1f} "
             f"[{min(rates):.1f}-{max(rates):.1f}] | {mean(waits):.0%} |"
         )
     pairs = list(zip(*runs.values(), strict=True))
     apart = [ours.score - theirs.score for theirs, ours in pairs]
     ratios = [ours.steps_per_s / theirs.steps_per_s for theirs, ours in pairs]
-    shown = f"{median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
-    lines += ["", f"Ratio of steps/s in turns next to each other: {shown}"]
-    if len(apart) > 1:
+    lines += ["", f"Ratio of steps/s in turns next to each other: {spread_of(ratios)}"]
+    if 1 < len(apart) <= len(STUDENT) + 1:
         error = stdev(apart) / len(apart) ** 0.5
+        half = STUDENT[len(apart) - 2] * error
         lines.append(
             f"Difference of {measure}, infeed - DataLoader: {mean(apart):+.1%} with a "
-            f"standard error of {error:.1%}"
+            f"standard error of {error:.1%}, and a 95 % interval from "
+            f"{mean(apart) - half:+.1%} to {mean(apart) + half:+.1%}"
         )
+    if all(run.losses for pair in pairs for run in pair):
+        times = [times_to_same_loss(*pair) for pair in pairs]
+        shown = ", ".join(f"{a:.0f} s and {b:.0f} s" for a, b in times)
+        lines += [
+            f"Time to the same loss, DataLoader and infeed: {shown}",
+            f"Ratio of these times: {spread_of([a / b for a, b in times])}",
+        ]
     return "\n".join(lines)
+
+
+def spread_of(ratios: Sequence[float]) -> str:
+    """Returns the median, the lowest and the highest ratio."""
+    return f"{median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
+
+
+def times_to_same_loss(*runs: Run) -> list[float]:
+    """Returns the seconds of each run to the lowest loss that all of them reach."""
+    target = max(min(loss for _, loss in run.losses) for run in runs)
+    return [next(at for at, loss in run.losses if loss <= target) for run in runs]
 
 
 if __name__ == "__main__":
