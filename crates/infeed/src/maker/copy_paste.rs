@@ -73,10 +73,12 @@ impl SampleMaker<'_> {
             .collect();
         self.write_joined(
             (records[0], &parts[0]),
-            (canvases, &work),
+            (&canvases, &work),
             (&images, &after),
             row,
-        )
+        )?;
+        self.canvases = canvases;
+        Ok(())
     }
 
     /// Paints the masks of the sample's own image and of the pasted objects, and removes pasted

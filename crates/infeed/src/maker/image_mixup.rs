@@ -96,10 +96,9 @@ impl<'a> SampleMaker<'a> {
         let kept: u64 = images.into_iter().map(ArrangedImage::bytes).sum();
         self.reserve(part, kept + work.bytes + most.max(work.step_bytes) + boxes)?;
         self.scratch.counted = 1;
-        let mut pixels = Vec::new();
+        let [mut pixels, mut others] = std::mem::take(&mut self.blended);
         self.make_image(own, &own_image, (&mut pixels, row.layout))?;
         self.scratch.counted = 0;
-        let mut others = Vec::new();
         self.make_image(own, &other, (&mut others, row.layout))?;
         for (image, other) in pixels.iter_mut().zip(&others) {
             blend(
@@ -109,9 +108,15 @@ impl<'a> SampleMaker<'a> {
                 &other.data,
             );
         }
-        drop(others);
         self.scratch.lap(Stage::Transform);
-        self.write_joined((records[0], first), (pixels, &work), (&moving, &after), row)
+        self.write_joined(
+            (records[0], first),
+            (&pixels, &work),
+            (&moving, &after),
+            row,
+        )?;
+        self.blended = [pixels, others];
+        Ok(())
     }
 
     /// Draws and arranges both images of a sample, for the images of a layout.

@@ -63,10 +63,12 @@ impl<'a> SampleMaker<'a> {
         self.make_mosaic(records, own, &mosaic, (&mut canvases, row.layout))?;
         self.write_joined(
             (records[0], &mosaic.parts[0]),
-            (canvases, &mosaic.work),
+            (&canvases, &mosaic.work),
             (&images, &mosaic.after),
             row,
-        )
+        )?;
+        self.canvases = canvases;
+        Ok(())
     }
 
     /// Draws and arranges a mosaic around a centre, with the transforms up to `end`.

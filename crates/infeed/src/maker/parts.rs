@@ -221,22 +221,21 @@ impl<'a> SampleMaker<'a> {
         Ok(())
     }
 
-    /// Writes the row of a joined sample from its canvases, and keeps their memory.
+    /// Writes the row of a joined sample from its canvases.
     pub(super) fn write_joined(
         &mut self,
         (own, part): (SampleRecord<'_>, &SamplePart<'_>),
-        (canvases, work): (Vec<Image>, &CanvasWork),
+        (canvases, work): (&[Image], &CanvasWork),
         images: SampleImages<'_>,
         row: &mut BatchRow,
     ) -> Result<(), PartFailure> {
         let scratch = &mut self.scratch;
         scratch.counted = 0;
-        for ((visual, canvas), pixels) in part.visuals.iter().zip(&canvases).zip(&work.pixels) {
+        for ((visual, canvas), pixels) in part.visuals.iter().zip(canvases).zip(&work.pixels) {
             let visual = visual.on_canvas(&canvas.data, part.drawn.image.size);
             visual.make(pixels, &mut row.cells[visual.field], scratch)?;
         }
         scratch.counted = 1;
-        self.canvases = canvases;
         self.write_others(own, images, row)
     }
 }

@@ -40,6 +40,8 @@ pub struct SampleMaker<'a> {
     pub(super) row: BatchRow,
     /// Images and masks of a sample of several records.
     pub(super) canvases: Vec<Image>,
+    /// Images and masks of both images of a blended sample.
+    pub(super) blended: [Vec<Image>; 2],
     /// Tiles of mosaics that all workers share.
     pub(super) tiles: Arc<SharedTiles>,
     /// Buffer in which records are prepared for the cache.
@@ -66,6 +68,7 @@ impl<'a> SampleMaker<'a> {
             memory: None,
             row: BatchRow::default(),
             canvases: Vec::new(),
+            blended: [Vec::new(), Vec::new()],
             tiles: Arc::default(),
             prepared: Vec::new(),
             keep: None,
@@ -190,6 +193,7 @@ impl<'a> SampleMaker<'a> {
             self.scratch.shrink();
             self.row.cells.clear();
             self.canvases = Vec::new();
+            self.blended = [Vec::new(), Vec::new()];
             self.prepared = Vec::new();
         }
     }
