@@ -114,7 +114,7 @@ impl RandomAffine {
         };
         match self.perspective {
             Some(most) if most > 0.0 => {
-                affine.tilted([(); 2].map(|()| rng.uniform(-most, most)), image)
+                affine.tilt([(); 2].map(|()| rng.uniform(-most, most)), image)
             }
             _ => affine,
         }

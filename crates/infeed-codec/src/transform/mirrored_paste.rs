@@ -56,7 +56,9 @@ impl MirroredPaste {
         let overlap = |object: &OutlinedObject| {
             let [left, top, right, bottom] = object.corners;
             let copy = [width - right, top, width - left, bottom];
-            let shares = objects.iter().map(|other| covered(copy, other.corners));
+            let shares = objects
+                .iter()
+                .map(|other| covered_share(copy, other.corners));
             shares.fold(0.0, f64::max)
         };
         let all = objects.iter().map(|object| (overlap(object), object));
@@ -93,7 +95,7 @@ pub(super) fn paste_copies(copies: &MirroredCopies, input: PixelView<'_>, out: &
             outline.add_polygon(polygon.iter().copied());
         }
         outline.end_object();
-        for [x, y] in outline.paint(0, map, &mut scratch).covered() {
+        for [x, y] in outline.paint(0, map, &mut scratch).covered_pixels() {
             let from = (width - 1 - x) * pixel;
             let pixels = &input.row(y)[from..from + pixel];
             out.row_mut(y)[x * pixel..(x + 1) * pixel].copy_from_slice(pixels);
@@ -102,7 +104,7 @@ pub(super) fn paste_copies(copies: &MirroredCopies, input: PixelView<'_>, out: &
 }
 
 /// Returns the share of a box that another box covers.
-fn covered(by: [f64; 4], of: [f64; 4]) -> f64 {
+fn covered_share(by: [f64; 4], of: [f64; 4]) -> f64 {
     let common = |low: usize| (by[low + 2].min(of[low + 2]) - by[low].max(of[low])).max(0.0);
     let area = (of[2] - of[0]) * (of[3] - of[1]);
     match area > 0.0 {

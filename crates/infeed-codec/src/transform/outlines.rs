@@ -81,7 +81,7 @@ impl PaintedObject {
     }
 
     /// Returns column and row of each pixel of the object.
-    pub(super) fn covered(&self) -> impl Iterator<Item = [usize; 2]> {
+    pub(super) fn covered_pixels(&self) -> impl Iterator<Item = [usize; 2]> {
         let [top, left] = self.origin.map(|at| at as usize);
         let rows = self.pixels.chunks_exact(self.width.max(1)).enumerate();
         rows.flat_map(move |(row, pixels)| {

@@ -196,7 +196,7 @@ impl WarpMap {
 
     /// Returns this map after a tilt of the plane of an image of this size: lengths at the position
     /// `[x, y]` from the centre are divided by `1 + tilt[0] * x + tilt[1] * y`.
-    pub(super) fn tilted(&self, tilt: [f64; 2], image: Size) -> WarpMap {
+    pub(super) fn tilt(&self, tilt: [f64; 2], image: Size) -> WarpMap {
         let back = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, -tilt[0], -tilt[1], 1.0];
         let [x, y] = middle(image);
         let centred = product(&product(&back, &self.matrix(image)), &shift(-x, -y));

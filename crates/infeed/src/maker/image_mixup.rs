@@ -56,7 +56,7 @@ impl<'r> ArrangedImage<'_, 'r> {
     }
 
     /// Returns a failure of one of its records as one of the sample.
-    pub(super) fn failed(&self, failure: PartFailure) -> PartFailure {
+    pub(super) fn place_failure(&self, failure: PartFailure) -> PartFailure {
         in_sample(self.first, failure)
     }
 }
@@ -222,7 +222,7 @@ impl<'a> SampleMaker<'a> {
                 ImageSource::Mosaic(_) => unreachable!("only a plan with a mosaic draws one"),
             },
         };
-        made.map_err(|failure| image.failed(failure))
+        made.map_err(|failure| image.place_failure(failure))
     }
 
     /// Applies the steps after a mosaic to its canvases.

@@ -137,7 +137,7 @@ impl SampleMaker<'_> {
                 .preview_record(image.records[0], &image.parts()[0], own.number)
                 .map_err(PartFailure::from),
         };
-        made.map_err(|failure| image.failed(failure))
+        made.map_err(|failure| image.place_failure(failure))
     }
 
     /// Runs a record through the stages up to a transform.

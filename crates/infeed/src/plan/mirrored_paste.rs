@@ -62,7 +62,7 @@ impl MirroredPastePlan {
         let size = before
             .iter()
             .fold(size, |size, (_, step)| step.output_size(size));
-        let objects = self.objects.remaining((images, before))?;
+        let objects = self.objects.remaining_objects((images, before))?;
         Ok(self.paste.choose(&objects, size).map(|step| {
             shared.insert(at, (self.number, step));
             at

@@ -49,7 +49,7 @@ impl OutlinedObjectsPlan {
     }
 
     /// Returns the objects that stay of all images.
-    pub(crate) fn remaining(
+    pub(crate) fn remaining_objects(
         &self,
         images: SampleImages<'_>,
     ) -> Result<Vec<OutlinedObject>, PartFailure> {
