@@ -55,8 +55,8 @@ These transforms have no counterpart to compare value by value:
 | `RandomIoUCrop` | `functional.crop`, at most 100 minimum overlaps per image |
 | `CopyPaste` | the masks and pixels of torchvision's reference for detection |
 | `Mosaic` | the sizes and places of Ultralytics, and the pixels of `Resize` |
-| `ImageMixUp` | the distributions of Ultralytics; values are rounded to nearest, not down |
-| `MirroredPaste` | the choice of objects and the distributions of Ultralytics, in the tests |
+| `ImageMixUp` | the distributions of Ultralytics; values are rounded to nearest |
+| `MirroredPaste` | the objects and distributions of Ultralytics, in the tests |
 | `RandomHSV` | the formula of Ultralytics; rounding differs from OpenCV, as below |
 | `GaussianNoise` | the distribution of the integers that torchvision adds |
 | `RandomApply`, `RandomChoice`, `RandomOrder` | the transforms of their lists |

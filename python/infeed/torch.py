@@ -410,8 +410,8 @@ def _warn_of_threads(workers: int) -> None:
     _warned = True
     logger.warning(
         "PyTorch computes with %d threads and infeed prepares with %d on %g cores, so "
-        "they slow each other down; try torch.set_num_threads(n) and open with "
-        "workers=m, n + m = %g, and keep the values with the shortest epoch",
+        "they slow each other down; try torch.set_num_threads(n) and workers=m for "
+        "infeed, n + m = %g, and keep the values with the shortest epoch",
         threads,
         workers,
         cores,

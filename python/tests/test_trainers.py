@@ -36,6 +36,11 @@ def test_settings_are_checked_before_the_trainer_is_imported():
         infeed.install("ultralytics", proof_seconds=-1)
 
 
+def test_workers_are_checked_before_the_trainer_is_imported():
+    with pytest.raises(ConfigError, match="workers"):
+        infeed.install("ultralytics", workers=0)
+
+
 def test_nothing_is_uninstalled_where_nothing_was_installed():
     infeed.uninstall()
 

@@ -44,15 +44,17 @@ class Settings:
         proof_seconds: Seconds for the comparison of samples and rates; 0: none.
         memory: Budget of the loader, as in `infeed.Pipeline.open`.
         cache: Bytes of decoded images to keep, as in `infeed.Pipeline.open`.
+        workers: Threads of the loader; None: found while it runs.
     """
 
     proof_seconds: float = 30.0
     memory: int | str | None = None
     cache: int | str | None = None
+    workers: int | None = None
 
     def options(self, cache: int | str | Cache | None) -> dict[str, Any]:
         """Returns the options of a loader that uses this cache."""
-        options: dict[str, Any] = {"memory": self.memory}
+        options: dict[str, Any] = {"memory": self.memory, "workers": self.workers}
         return options if cache is None else options | {"cache": cache}
 
 
@@ -62,6 +64,7 @@ def install(
     proof_seconds: float = 30.0,
     memory: int | str | None = None,
     cache: int | str | None = None,
+    workers: int | None = None,
 ) -> None:
     """Makes a trainer take its batches from infeed.
 
@@ -81,6 +84,8 @@ def install(
         cache: Bytes of decoded images that are kept for later epochs, such as
             ``"64GiB"``, or ``"auto"``. All processes of a machine share them. None: as
             the trainer's own arguments say.
+        workers: Threads that make batches, at least 1. None: their number is found
+            while the training runs, up to the cores that other processes leave.
 
     Raises:
         ConfigError: The name is unknown, the package is not installed, or its version
@@ -90,11 +95,14 @@ def install(
         known = ", ".join(map(repr, _TRAINERS))
         raise ConfigError(f"install: unknown trainer {trainer!r}; known are {known}")
     seconds = float(_check.number("install", "proof_seconds", proof_seconds, low=0))
+    if workers is not None:
+        workers = _check.integer("install", "workers", workers, low=1)
     for size in (memory, None if cache == "auto" else cache):
         if size is not None:
             _check.size_bytes(size)
     module = _module(trainer)
-    _write_installed(_read_installed() | {trainer: Settings(seconds, memory, cache)})
+    settings = Settings(seconds, memory, cache, workers)
+    _write_installed(_read_installed() | {trainer: settings})
     module.install()
 
 

@@ -6,6 +6,7 @@ before.
 """
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import math
@@ -190,6 +191,8 @@ def _deliver(
             batches = samples.group(engine, order.size)
             steps = math.ceil(len(order.numbers) / order.size)
             yield from samples.first_epoch.measure(batches, steps, convert, report)
+            # A program may have one epoch.
+            report()
         finally:
             samples.give_back(*key, engine)
 
@@ -289,7 +292,7 @@ def _report(
     scope = f"the batches of a DataLoader over {count} samples of {name}"
     return report(
         *(read, theirs, samples.pipeline(size)),
-        Settings(seconds, settings.memory, settings.cache),
+        dataclasses.replace(settings, proof_seconds=seconds),
         *(TITLE, print_line, scope),
     )
 

@@ -399,6 +399,17 @@ def test_the_last_epochs_have_no_mosaic(with_infeed, trainer_of):
     assert len(list(loader)) == 5
 
 
+def test_settings_of_install_are_those_of_the_loader(settings, trainer_of):
+    infeed.install("ultralytics", proof_seconds=0, workers=1, memory="900MiB")
+    try:
+        stats = trainer_of().train_loader._open().loader.stats()
+    finally:
+        infeed.uninstall()
+
+    assert stats["workers"] == 1
+    assert stats["budget_bytes"] == 900 << 20
+
+
 def test_decoded_images_are_kept_instead_of_the_cache_of_ultralytics(
     with_infeed, trainer_of
 ):
