@@ -106,12 +106,13 @@ def has_pixels(array: Array) -> bool:
 def has_object_masks(arrays: Sequence[Array]) -> bool:
     """Whether arrays are masks of objects, [objects, height, width]; keypoints are not.
 
-    An image may have no object.
+    An image may have no object. One mask in each is a mask of classes with a channel.
     """
-    return all(
+    are_masks = all(
         array.ndim == 3 and array.dtype.kind in "biu" and min(array.shape[1:]) >= 8
         for array in arrays
     )
+    return are_masks and any(len(array) != 1 for array in arrays)
 
 
 class NamedSamples:

@@ -327,6 +327,10 @@ def _objects(masks: Array) -> Array:
 
     Areas are shares of the image, and centres are pixels; 0 without masks.
     """
+    if masks.ndim < 2:
+        # Another kind of array, whose number of rows differs.
+        return np.array([len(masks), 0, 0, 0]) if masks.ndim else np.zeros(4)
+    masks = masks.reshape(-1, *masks.shape[-2:])
     count, height, width = masks.shape
     weights = (masks != 0).astype(np.float64)
     areas = weights.sum(axis=(1, 2))

@@ -54,8 +54,9 @@ class Settings:
 
     def options(self, cache: int | str | Cache | None) -> dict[str, Any]:
         """Returns the options of a loader that uses this cache."""
-        options: dict[str, Any] = {"memory": self.memory, "workers": self.workers}
-        return options if cache is None else options | {"cache": cache}
+        options: dict[str, Any] = {"memory": self.memory}
+        given = {"cache": cache, "workers": self.workers}
+        return options | {name: one for name, one in given.items() if one is not None}
 
 
 def install(
