@@ -13,7 +13,7 @@ from infeed.adopting.tf_graphs import is_graph
 from infeed.errors import ConfigError
 from infeed.seeding import restore_generators
 from infeed.trainers import Settings, settings_of
-from infeed.trainers.loader import print_line, report
+from infeed.trainers.loader import DIFFERENCE, print_line, report
 
 NAME = "keras"
 _TITLE = "Keras"
@@ -77,7 +77,7 @@ def _open(found: RecognizedLoader, dataset: Any, settings: Settings) -> Any:
         found.read, dataset, pipeline, settings, _TITLE, print_line, scope
     )
     if compared.proof is not None and not compared.proof.is_equivalent:
-        return "the samples of infeed differ"
+        return DIFFERENCE
     options = settings.options(settings.cache)
     if keras.backend.backend() == "tensorflow":
         adapter = importlib.import_module("infeed.tensorflow")

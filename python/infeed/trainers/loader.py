@@ -26,6 +26,9 @@ _NO_WAIT = 0.02
 # not wait for its end, and the first steps, which are often slower, count little.
 _EARLY_S, _EARLY_STEPS = 60.0, 20
 
+# Why batches stay with a trainer after a comparison.
+DIFFERENCE = "the samples of infeed differ"
+
 # Prints a line or several.
 Log = Callable[[str], None]
 
@@ -232,6 +235,25 @@ class Report:
 
     proof: Equivalence | None = None
     gain: Gain | None = None
+
+
+def samples_differ(compared: Report | None) -> bool:
+    """Whether a comparison found a difference.
+
+    In a training of several processes of PyTorch, all of them call it, and get the
+    answer of the first one.
+
+    Args:
+        compared: The comparison; None in processes that do not compare.
+    """
+    proof = None if compared is None else compared.proof
+    differs = proof is not None and not proof.is_equivalent
+    distributed = importlib.import_module("torch.distributed")
+    if distributed.is_available() and distributed.is_initialized():
+        answers = [differs]
+        distributed.broadcast_object_list(answers, src=0)
+        (differs,) = answers
+    return differs
 
 
 def report(

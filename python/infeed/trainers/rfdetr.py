@@ -16,7 +16,12 @@ from infeed.adopting.recognize import RecognizedLoader, recognize
 from infeed.errors import ConfigError
 from infeed.pipeline import Pipeline
 from infeed.trainers import Settings, settings_of
-from infeed.trainers.loader import TrainerLoader, report
+from infeed.trainers.loader import (
+    DIFFERENCE,
+    TrainerLoader,
+    report,
+    samples_differ,
+)
 
 NAME = "rfdetr"
 _TITLE = "RF-DETR"
@@ -45,23 +50,28 @@ class RFDETRDataModule(_ORIGINAL):  # type: ignore[misc, valid-type]
         if settings is None or self.trainer is None:
             return loader
         logger = get_logger()
+        draft = getattr(self._dataset_train, "_draft_size", None)
         if settings.cache is not None:
             # The cache keeps whole images.
             self._dataset_train._draft_size = None
         found = _recognize(loader)
         if isinstance(found, str):
             logger.warning(f"infeed: batches stay with RF-DETR: {found}")
+            self._dataset_train._draft_size = draft
             return loader
-        gain = None
+        compared = None
         if self.trainer.is_global_zero:
-            gain = report(
+            compared = report(
                 found.read, loader, found.pipeline, settings, _TITLE, logger.info
-            ).gain
+            )
             # The measurement has started its processes.
             loader = super().train_dataloader()
-        if self.trainer.world_size > 1:
-            # A prediction would need the rates of all processes.
-            gain = None
+        if samples_differ(compared):
+            logger.warning(f"infeed: batches stay with RF-DETR: {DIFFERENCE}")
+            self._dataset_train._draft_size = draft
+            return loader
+        # A prediction for several processes would need the rates of all.
+        gain = compared.gain if compared and self.trainer.world_size == 1 else None
         self._infeed = RfdetrLoader(self, loader, found.pipeline, settings, gain)
         return self._infeed
 

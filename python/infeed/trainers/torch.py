@@ -24,6 +24,7 @@ from infeed.errors import InfeedError
 from infeed.seeding import restore_generators
 from infeed.trainers import Settings, settings_of
 from infeed.trainers.loader import (
+    DIFFERENCE,
     FirstEpoch,
     Report,
     UnknownSamplesError,
@@ -239,7 +240,7 @@ def _compared_samples(loader: Any, settings: Settings) -> DatasetSamples:
     if torch_adapter().process_rank()[0] == 0:
         found = _report(loader, read, samples, settings)
         if found.proof is not None and not found.proof.is_equivalent:
-            raise UnknownSamplesError("the samples of infeed differ")
+            raise UnknownSamplesError(DIFFERENCE)
         samples.first_epoch = FirstEpoch(TITLE, found.gain, print_line)
     return samples
 

@@ -24,7 +24,12 @@ from infeed.adopting.yolo_datasets import read_yolo
 from infeed.errors import ConfigError
 from infeed.pipeline import Pipeline
 from infeed.trainers import Settings, settings_of
-from infeed.trainers.loader import TrainerLoader, report
+from infeed.trainers.loader import (
+    DIFFERENCE,
+    TrainerLoader,
+    report,
+    samples_differ,
+)
 from infeed.trainers.yolo_batches import YoloBatches
 
 NAME = "ultralytics"
@@ -64,14 +69,18 @@ class InfeedTraining:
         if not isinstance(found, AdoptedDataset):
             LOGGER.warning(f"infeed: batches stay with Ultralytics: {found}")
             return original(dataset_path, batch_size, rank, mode) if cache else loader
-        gain = None
+        compared = None
         if rank in (-1, 0):
             pipeline = found.records.shuffle(seed=0).batch(loader.batch_size)
             log = LOGGER.info
-            gain = report(found, loader, pipeline, settings, _TITLE, log).gain
+            compared = report(found, loader, pipeline, settings, _TITLE, log)
             loader.reset()
+        if samples_differ(compared):
+            LOGGER.warning(f"infeed: batches stay with Ultralytics: {DIFFERENCE}")
+            return original(dataset_path, batch_size, rank, mode) if cache else loader
         # A prediction for several processes would need the rates of all.
-        return YoloLoader(self, loader, settings, gain if rank == -1 else None)
+        gain = compared.gain if compared and rank == -1 else None
+        return YoloLoader(self, loader, settings, gain)
 
     def run_callbacks(self, event: str) -> None:
         """Runs the callbacks, and prints how the first epoch waited."""

@@ -334,6 +334,21 @@ def test_decoded_images_are_kept_on_request(loader_of):
     assert hits > 0
 
 
+def test_batches_stay_if_the_samples_differ(loader_of, trainer_log, monkeypatch):
+    def find_difference(*arguments, **options):
+        return Equivalence(1, False, 1.0, 1.0, ("values differ",), ())
+
+    monkeypatch.setattr("infeed.trainers.loader.compare", find_difference)
+    infeed.install("rfdetr", proof_seconds=1)
+    try:
+        loader = loader_of()
+    finally:
+        infeed.uninstall()
+
+    assert type(loader).__name__ == "DataLoader"
+    assert "stay with RF-DETR: the samples of infeed differ" in trainer_log.text
+
+
 def test_a_report_compares_samples_and_rates(loader_of, trainer_log):
     infeed.install("rfdetr", proof_seconds=6)
     try:

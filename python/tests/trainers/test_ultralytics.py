@@ -10,7 +10,7 @@ import pytest
 from boxed_folder import write_boxed_folder, write_class_folder
 
 import infeed
-from infeed.adopting.equivalence import compare
+from infeed.adopting.equivalence import Equivalence, compare
 from infeed.adopting.listed_datasets import read_ultralytics
 from infeed.adopting.yolo_datasets import read_yolo
 
@@ -488,6 +488,23 @@ def test_a_report_compares_samples_and_rates(settings, trainer_of, trainer_log):
         "proof: 40 samples: equal boxes, labels, shapes and types" in trainer_log.text
     )
     assert "samples/s instead of" in trainer_log.text
+
+
+def test_batches_stay_if_the_samples_differ(
+    settings, trainer_of, trainer_log, monkeypatch
+):
+    def find_difference(*arguments, **options):
+        return Equivalence(1, False, 1.0, 1.0, ("values differ",), ())
+
+    monkeypatch.setattr("infeed.trainers.loader.compare", find_difference)
+    infeed.install("ultralytics", proof_seconds=1)
+    try:
+        loader = trainer_of().train_loader
+    finally:
+        infeed.uninstall()
+
+    assert type(loader).__name__ == "InfiniteDataLoader"
+    assert "stay with Ultralytics: the samples of infeed differ" in trainer_log.text
 
 
 def test_adopt_reads_files_without_python(settings, trainer_of):
