@@ -13,8 +13,8 @@ from infeed import sources
 require("torch")
 pytestmark = framework_test
 
-# Forks before PyTorch has any thread. Each rank takes two steps, saves, takes the rest
-# of its epoch and the next; a new loader continues from the checkpoint.
+# Each rank takes two steps, saves, takes the rest of its epoch and the next; a new
+# loader continues from the checkpoint.
 SCRIPT = """
 import json, os, sys
 import torch
@@ -52,7 +52,10 @@ def main(rank):
         print(json.dumps(gathered))
     dist.barrier()
     dist.destroy_process_group()
+"""
 
+# Calls `main` in a process for each rank, before PyTorch has any thread.
+FORKS = """
 children = []
 for rank in range(world):
     child = os.fork()
@@ -66,6 +69,32 @@ for rank in range(world):
             os._exit(code)
     children.append(child)
 sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+"""
+
+# The first rank compares samples; all ranks decide alike.
+COMPARISON = """
+import json, os, sys
+import torch.distributed as dist
+from infeed.adopting.equivalence import Equivalence
+from infeed.trainers.loader import Report, samples_differ
+
+folder, world = sys.argv[1], int(sys.argv[2])
+
+def main(rank):
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world
+    )
+    answers = []
+    for problems in ((), ("values differ",)):
+        proof = Equivalence(1, False, 0.0, 0.0, problems, ())
+        answers.append(samples_differ(Report(proof) if rank == 0 else None))
+    gathered = [None] * world
+    dist.all_gather_object(gathered, answers)
+    if rank == 0:
+        print(json.dumps(gathered))
+    dist.barrier()
+    dist.destroy_process_group()
+
 """
 
 
@@ -82,7 +111,7 @@ def test_ranks_see_each_record_once_an_epoch_and_resume_from_a_checkpoint(
     pipeline = infeed.Pipeline(source).shuffle(seed=5).batch(8)
     whole = [batch["x"].tolist() for _ in range(2) for batch in pipeline]
 
-    ranks = json.loads(run(SCRIPT, tmp_path, world, OMP_NUM_THREADS="1"))
+    ranks = json.loads(run(SCRIPT + FORKS, tmp_path, world, OMP_NUM_THREADS="1"))
 
     assert together(rank[0] for rank in ranks) == whole
     assert sorted(chain(*whole[:6])) == list(range(48))
@@ -94,3 +123,9 @@ def test_ranks_see_each_record_once_an_epoch_and_resume_from_a_checkpoint(
     again = pipeline.open(rank=0, world_size=1)
     again.load_state_dict(states[0] | {"epoch": 0, "position": 16})
     assert [batch["x"].tolist() for batch in again] == whole[2:6]
+
+
+def test_all_ranks_follow_the_comparison_of_the_first(tmp_path):
+    answers = json.loads(run(COMPARISON + FORKS, tmp_path, 2, OMP_NUM_THREADS="1"))
+
+    assert answers == [[False, True]] * 2

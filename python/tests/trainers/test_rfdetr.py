@@ -15,7 +15,7 @@ from boxed_folder import write_boxed_folder
 from PIL import Image
 
 import infeed
-from infeed.adopting.equivalence import compare
+from infeed.adopting.equivalence import Equivalence, compare
 from infeed.adopting.rfdetr_datasets import read_rfdetr
 
 torch = pytest.importorskip("torch")
