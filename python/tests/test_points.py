@@ -195,7 +195,7 @@ def test_wrong_declarations_name_the_fix():
     mirrored = pipeline.points().transform(T.Pad(2, padding_mode="reflect"))
     assert "which points cannot follow" in message(mirrored)
     mosaic = pipeline.points().transform(T.Mosaic(8))
-    assert "Mosaic adds those of three others" in message(mosaic)
+    assert "Mosaic adds those of others" in message(mosaic)
     undeclared = pipeline.transform(T.Resize((8, 8)))
     assert '.points("keypoints")' in message(undeclared)
     with pytest.raises(infeed.errors.ConfigError, match="pairs must be"):

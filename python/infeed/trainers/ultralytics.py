@@ -5,15 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import ultralytics
-from ultralytics.models.yolo import (
-    classify,
-    depth,
-    detect,
-    obb,
-    pose,
-    segment,
-    semantic,
-)
+from ultralytics.models import yolo
+from ultralytics.models.yolo import classify, detect, obb, pose, segment
 from ultralytics.utils import LOGGER
 
 from infeed._options import Cache
@@ -111,12 +104,16 @@ class ClassificationTrainer(InfeedTraining, classify.ClassificationTrainer):
     """The trainer of classifiers."""
 
 
-class SemanticSegmentationTrainer(InfeedTraining, semantic.SemanticSegmentationTrainer):
-    """The trainer of models that segment classes: it names what it does not replace."""
+def _extend(task: str, name: str) -> type[Any] | None:
+    """Returns a trainer that names why its batches stay; None if there is none."""
+    original = getattr(getattr(yolo, task, None), name, None)
+    if original is None:
+        return None
+    return type(name, (InfeedTraining, original), {"__module__": __name__})
 
 
-class DepthTrainer(InfeedTraining, depth.DepthTrainer):
-    """The trainer of models for depth: it names what it does not replace."""
+SemanticSegmentationTrainer = _extend("semantic", "SemanticSegmentationTrainer")
+DepthTrainer = _extend("depth", "DepthTrainer")
 
 
 # The trainers that `YOLO.train` uses: their module, and the class that replaces them.
@@ -126,8 +123,14 @@ _TRAINERS = (
     (pose, PoseTrainer),
     (obb, OBBTrainer),
     (classify, ClassificationTrainer),
-    (semantic, SemanticSegmentationTrainer),
-    (depth, DepthTrainer),
+    *(
+        (getattr(yolo, task), made)
+        for task, made in (
+            ("semantic", SemanticSegmentationTrainer),
+            ("depth", DepthTrainer),
+        )
+        if made is not None
+    ),
 )
 _ORIGINALS = [getattr(module, made.__name__, None) for module, made in _TRAINERS]
 
@@ -213,9 +216,9 @@ def uninstall() -> None:
 def _read(dataset: Any) -> AdoptedDataset | str:
     """Returns the pipeline of a dataset, or the reason why there is none."""
     found = read_ultralytics(dataset) or read_yolo(dataset)
-    if isinstance(found, AdoptedDataset) and found.records._python:
-        step = found.findings[-2].part
-        return f"{step} would be called in Python"
+    if isinstance(found, AdoptedDataset):
+        unknown = next((one for one in found.findings if one.became is None), None)
+        return found if unknown is None else f"{unknown.part}: {unknown.reason}"
     return found or f"infeed has no {type(dataset).__name__}"
 
 

@@ -161,7 +161,8 @@ class MirroredPaste(Transform):
     A copy is at the mirrored place of its object, with the pixels of the mirrored image
     inside the outline of the object. Copies that cover little of any object are chosen;
     nothing is random. Boxes, outlines and columns of the copies are added after those
-    of the objects of the same record.
+    of the objects of the same record. An image with more than 4096 objects gets no
+    copies.
 
     Needs one field of boxes with outlines: `Pipeline.boxes` with ``outlines``. It comes
     after a `Mosaic` and before an `ImageMixUp`, if there are any.

@@ -18,6 +18,9 @@ use super::params::Check;
 use super::{PixelView, Step};
 use infeed_core::sample::{Image, Size};
 
+/// Most objects of an image that gets copies. Each copy is compared with all objects.
+const MOST_OBJECTS: usize = 4096;
+
 /// Pastes mirrored copies of objects on their own image, where they cover little of other objects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -50,8 +53,11 @@ pub struct OutlinedObject {
 
 impl MirroredPaste {
     /// Chooses copies of the objects on an image of this size: those that cover least of the box of
-    /// any object. None if no copy fits.
+    /// any object. None if no copy fits, or if there are more than 4096 objects.
     pub fn choose(&self, objects: &[OutlinedObject], size: Size) -> Option<Step> {
+        if objects.len() > MOST_OBJECTS {
+            return None;
+        }
         let width = f64::from(size.width);
         let overlap = |object: &OutlinedObject| {
             let [left, top, right, bottom] = object.corners;
@@ -192,6 +198,18 @@ mod tests {
         assert_eq!(numbers(0.3), Some(vec![3]));
         assert_eq!(numbers(0.1), None);
         assert_eq!(copies(1.0, &objects[..1]), None);
+    }
+
+    #[test]
+    fn an_image_of_many_objects_gets_no_copies() {
+        let object = square(0, [1.0, 1.0, 2.0, 2.0]);
+        let count = |objects: usize| {
+            let objects = vec![object.clone(); objects];
+            copies(1.0, &objects).map_or(0, |copies| copies.count())
+        };
+
+        assert_eq!(count(MOST_OBJECTS), MOST_OBJECTS);
+        assert_eq!(count(MOST_OBJECTS + 1), 0);
     }
 
     #[test]

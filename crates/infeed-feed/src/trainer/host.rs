@@ -366,8 +366,8 @@ fn receive_answers(
                 target: "infeed::feeders",
                 "{}: declines epoch {epoch}, step {step}: {why}", host.name()
             );
-            shared.batches.give_back(lease, ReturnReason::Declined);
             add(&host.declined, 1);
+            shared.batches.give_back(lease, ReturnReason::Declined);
             last_answer.set(Instant::now());
             reading.set(false);
             record_answer(shared, host, requests, took);
@@ -388,18 +388,20 @@ fn receive_answers(
         if received.is_err() {
             // This lease is no longer in `open`, so only this code can return it. If its rows were
             // taken, dropping them has returned it already.
-            shared.batches.give_back(lease, ReturnReason::Lost);
             add(&host.redone, 1);
+            shared.batches.give_back(lease, ReturnReason::Lost);
         }
         match received? {
-            ReceiveOutcome::Filled(bytes) => {
+            ReceiveOutcome::Filled(batch) => {
+                // Counters include every batch that a consumer has.
                 add(&host.batches, 1);
-                add(&host.bytes, bytes);
+                add(&host.bytes, batch.bytes);
                 let took = requested_at.map(|at| at.elapsed()).unwrap_or_default();
                 add(
                     &host.wait_ns,
                     u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
                 );
+                batch.finish();
                 strikes = 0;
             }
             ReceiveOutcome::Unwanted => {}

@@ -16,14 +16,28 @@ use infeed_core::order::partition::Tail;
 const DISCARDED: usize = 16 << 10;
 
 /// Result of reading the rows of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReceiveOutcome {
-    /// The batch is filled; number of bytes.
-    Filled(u64),
+pub(super) enum ReceiveOutcome<'a> {
+    /// The batch is filled.
+    Filled(FilledBatch<'a>),
     /// Another thread or feeder made the batch first, or it is no longer needed.
     Unwanted,
     /// Bytes of a column are corrupt.
     Corrupt,
+}
+
+/// A filled batch, which no consumer has yet.
+pub(super) struct FilledBatch<'a> {
+    begun: RemoteBatch<'a>,
+    rows: Vec<FilledRow>,
+    /// Number of bytes that were read.
+    pub(super) bytes: u64,
+}
+
+impl FilledBatch<'_> {
+    /// Delivers the batch.
+    pub(super) fn finish(self) {
+        self.begun.finish(self.rows);
+    }
 }
 
 /// Checks the head of a feeder's rows.
@@ -54,14 +68,14 @@ pub(super) fn check(
 
 /// Reads the columns after a head. Without an in-flight batch, the bytes are read and discarded to
 /// reach the next message.
-pub(super) fn columns(
+pub(super) fn columns<'a>(
     mut from: impl Read,
     head: RowsHead,
     layout: &RowsLayout,
-    mut begun: Option<RemoteBatch<'_>>,
+    mut begun: Option<RemoteBatch<'a>>,
     batches: &RemoteBatches,
     in_flight: u64,
-) -> Result<ReceiveOutcome, WireError> {
+) -> Result<ReceiveOutcome<'a>, WireError> {
     let (mut whole, mut bytes) = (true, 0);
     let mut own = 0;
     for (at, column) in layout.columns.iter().enumerate() {
@@ -89,9 +103,8 @@ pub(super) fn columns(
     if !whole {
         return Ok(ReceiveOutcome::Corrupt);
     }
-    let done = filled_rows(head, &mut begun, batches, in_flight)?;
-    begun.finish(done);
-    Ok(ReceiveOutcome::Filled(bytes))
+    let rows = filled_rows(head, &mut begun, batches, in_flight)?;
+    Ok(ReceiveOutcome::Filled(FilledBatch { begun, rows, bytes }))
 }
 
 /// Reads a row into a slab.
