@@ -168,7 +168,7 @@ class MirroredPaste(Transform):
     after a `Mosaic` and before an `ImageMixUp`, if there are any.
 
     Args:
-        share: Share of the copies that fit which are pasted, from 0 to 1, rounded to a
+        share: Share of the fitting copies that are pasted, from 0 to 1, rounded to a
             whole number: those that cover least first.
         max_overlap: A copy fits if its box covers less than this share of the box of
             each object, above 0.

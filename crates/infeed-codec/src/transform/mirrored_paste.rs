@@ -25,9 +25,9 @@ const MOST_OBJECTS: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MirroredPaste {
-    /// Share of the objects that fit which are pasted, from 0 to 1, rounded to a whole number.
+    /// Share of the fitting copies that are pasted, from 0 to 1, rounded to a whole number.
     pub share: f64,
-    /// Share of the box of any object that the box of a copy must cover less of, above 0.
+    /// A copy fits if its box covers less than this share of the box of every object, above 0.
     pub max_overlap: f64,
 }
 

@@ -3,7 +3,8 @@
 //! A room holds both halves of its kind: the checks and decisions when a pipeline opens, and the work
 //! for each record. Images and masks are in `pixels`. Each other kind implements the trait `KindPlan`,
 //! and `kinds` lists them; planner and maker dispatch over this list. Only the transforms of objects and
-//! labels (`CopyPaste`, `MixUp`, `CutMix`) name a kind. Below the rooms lies what they share: errors, working memory, cells of a row, arranged steps and moving coordinates.
+//! labels (`CopyPaste`, `MirroredPaste`, `MixUp`, `CutMix`) name a kind. Below the rooms lies what they
+//! share: errors, working memory, cells of a row, arranged steps and moving coordinates.
 
 pub(crate) mod cells;
 pub mod failure;

@@ -3,7 +3,7 @@
 //!
 //! If samples are mixed, a row needs two records: its own, and the one at its partner's position.
 //! The partner's sample is made as it would be at its own position and then mixed in. A row of a
-//! mosaic has three partners, that of a paste one.
+//! mosaic has three partners, that of a paste one, and that of two blended mosaics seven.
 
 mod cached_records;
 mod executor_job;

@@ -10,6 +10,7 @@ mod fast_plan;
 mod fields;
 mod functions;
 mod image_mixup;
+mod joins;
 mod lossless;
 mod memory;
 mod mix;

@@ -24,6 +24,7 @@ use infeed_core::sample::{DType, Depth, Field, FieldKind, Pixels, Record, Record
 use infeed_source::{Admission, Read, ReadError, Sink, Source, read_one};
 
 use crate::data::{bits, epoch, open, pairs, photo, photos};
+use crate::joins::draw_joins;
 
 const SIDE: usize = 24;
 
@@ -52,14 +53,14 @@ fn blend(p: f64) -> MixUp {
 
 /// The mixing of each position of an epoch.
 fn mixings(pipeline: &Pipeline, source: &dyn Source, epoch: u64) -> Vec<Option<Mixing>> {
-    let plan = SamplePlan::over(pipeline, source).expect("a plan");
-    let order = pipeline.order(source, &[]).expect("an order");
-    let of =
-        |position| match plan.join(Position { epoch, position }, || order.near(epoch, position))? {
-            JoinDraw::Mix(mixing) => Some(mixing),
-            other => panic!("no mixing: {other:?}"),
-        };
-    (0..order.len()).map(of).collect()
+    let of = |drawn| match drawn? {
+        JoinDraw::Mix(mixing) => Some(mixing),
+        other => panic!("no mixing: {other:?}"),
+    };
+    draw_joins(pipeline, source, epoch)
+        .into_iter()
+        .map(of)
+        .collect()
 }
 
 /// Rows of a column over all batches.

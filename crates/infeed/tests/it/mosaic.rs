@@ -3,9 +3,7 @@
 
 use std::path::Path;
 
-use infeed::fields::scratch::Position;
 use infeed::pipeline::{Layout, SourceSpec};
-use infeed::plan::SamplePlan;
 use infeed::plan::join::JoinDraw;
 use infeed::{Batch, Error, Loader, OnError, Options, Pipeline};
 use infeed_codec::transform::{
@@ -18,6 +16,7 @@ use infeed_source::Source;
 
 use crate::data::{bits, epoch, open, pairs, photo, photos};
 use crate::fast_plan::equals_plain;
+use crate::joins::draw_joins;
 
 fn pipeline(root: &Path, transforms: Vec<Transform>) -> Pipeline {
     let pipeline = Pipeline::new(SourceSpec::folder(root)).shuffle(5).decode();
@@ -36,16 +35,14 @@ fn mosaic(p: f64) -> Mosaic {
 
 /// The mosaic of each position of an epoch.
 fn draws(pipeline: &Pipeline, source: &dyn Source, epoch: u64) -> Vec<Option<MosaicDraw>> {
-    let plan = SamplePlan::over(pipeline, source).expect("a plan");
-    let order = pipeline.order(source, &[]).expect("an order");
-    let of = |position| {
-        let drawn = plan.join(Position { epoch, position }, || order.near(epoch, position));
-        match drawn {
-            Some(JoinDraw::Mosaic(drawn)) => Some(drawn),
-            _ => None,
-        }
+    let of = |drawn| match drawn {
+        Some(JoinDraw::Mosaic(drawn)) => Some(drawn),
+        _ => None,
     };
-    (0..order.len()).map(of).collect()
+    draw_joins(pipeline, source, epoch)
+        .into_iter()
+        .map(of)
+        .collect()
 }
 
 #[test]
