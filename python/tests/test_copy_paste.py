@@ -224,6 +224,8 @@ def test_combinations_that_cannot_work_name_the_fix():
     )
     unmasked = infeed.Pipeline(memory).boxes()
     assert "masks=...)" in message(unmasked.transform(T.CopyPaste()))
+    plain = infeed.Pipeline(sources.Memory(image=image))
+    assert "masks=...)" in message(plain.transform(T.CopyPaste()))
     twice = pipeline.transform(T.CopyPaste(), T.CopyPaste())
     assert "can have one CopyPaste" in message(twice)
     assert "put it after RandomIoUCrop" in message(

@@ -340,8 +340,8 @@ def test_wrong_declarations_name_the_fix():
     twice = pipeline.boxes(masks="masks", outlines="masks")
     assert "declared twice" in message(twice)
     paste = T.MirroredPaste()
-    unlined = pipeline.boxes()
-    assert "inside their outlines" in message(unlined.transform(paste))
+    for unlined in (pipeline, pipeline.boxes()):
+        assert "inside their outlines" in message(unlined.transform(paste))
     lined = pipeline.boxes(outlines="outlines")
     assert "have one MirroredPaste" in message(lined.transform(paste, paste))
     around = (paste, T.RandomIoUCrop(), T.Resize((8, 8)))

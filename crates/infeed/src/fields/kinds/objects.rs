@@ -9,8 +9,9 @@ use crate::fields::scratch::FieldScratch;
 use infeed_codec::transform::{MovingBox, OutlinedObject};
 use infeed_core::sample::Record;
 
-/// Returns the only boxes of a pipeline that pastes objects. An error is the reason why it cannot.
-fn single_boxes(fields: MovedFields) -> Result<BoxesPlan, String> {
+/// Returns the boxes of a pipeline that pastes objects, if it has any. An error is the reason why it
+/// cannot.
+fn single_boxes(fields: MovedFields) -> Result<Option<BoxesPlan>, String> {
     let MovedFields {
         mut boxes, points, ..
     } = fields;
@@ -21,12 +22,10 @@ fn single_boxes(fields: MovedFields) -> Result<BoxesPlan, String> {
             points.name()
         ));
     }
-    match (boxes.pop(), boxes.is_empty()) {
-        (Some(single), true) => Ok(single),
-        (Some(_), false) => {
-            Err("a pipeline with it can have one field of boxes; remove one".to_owned())
-        }
-        (None, _) => Err("it pastes objects; declare these with .boxes(...)".to_owned()),
+    let single = boxes.pop();
+    match boxes.is_empty() {
+        true => Ok(single),
+        false => Err("a pipeline with it can have one field of boxes; remove one".to_owned()),
     }
 }
 
@@ -37,10 +36,9 @@ pub(crate) struct OutlinedObjectsPlan(Box<BoxesPlan>);
 impl OutlinedObjectsPlan {
     /// Takes the objects of the declared fields. An error is the reason why they cannot be pasted.
     pub(crate) fn new(fields: MovedFields) -> Result<OutlinedObjectsPlan, String> {
-        let boxes = single_boxes(fields)?;
-        match boxes.outlines {
-            Some(_) => Ok(OutlinedObjectsPlan(Box::new(boxes))),
-            None => Err(
+        match single_boxes(fields)? {
+            Some(boxes) if boxes.outlines.is_some() => Ok(OutlinedObjectsPlan(Box::new(boxes))),
+            _ => Err(
                 "it copies objects inside their outlines; declare these with .boxes(..., \
                  outlines=...)"
                     .to_owned(),
@@ -78,19 +76,20 @@ impl ObjectsPlan {
     /// Takes the objects of the declared fields. An error is the reason why they cannot be pasted.
     pub(crate) fn new(fields: MovedFields) -> Result<ObjectsPlan, String> {
         let mut boxes = single_boxes(fields)?;
-        if boxes.outlines.is_some() {
+        if boxes.as_ref().is_some_and(|boxes| boxes.outlines.is_some()) {
             return Err(
                 "it pastes objects by their masks, and outlines would not follow; declare the \
                  field with masks= instead of outlines="
                     .to_owned(),
             );
         }
-        match boxes.masks.take() {
-            Some(masks) => Ok(ObjectsPlan {
+        let masks = boxes.as_mut().and_then(|boxes| boxes.masks.take());
+        match (boxes, masks) {
+            (Some(boxes), Some(masks)) => Ok(ObjectsPlan {
                 boxes: Box::new(boxes),
                 masks,
             }),
-            None => Err(
+            _ => Err(
                 "it pastes objects by their masks; declare these with .boxes(..., masks=...)"
                     .to_owned(),
             ),
