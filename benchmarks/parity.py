@@ -47,7 +47,7 @@ These transforms have no counterpart to compare value by value:
 | transform | follows |
 |---|---|
 | `Crop` | `functional.crop`: the same values, as those of `RandomCrop` |
-| `CropOrPad` | TensorFlow's `resize_with_crop_or_pad`: the same values |
+| `CropOrPad`, `CropOrPadTo` | TensorFlow's `resize_with_crop_or_pad`: the same values |
 | `OneHot`, `ClassIndex` | exact by definition |
 | `MixUp`, `CutMix` | the papers; torchvision mixes within a batch |
 | `LongestMaxSize` | albumentations' sizes, and the pixels of `Resize` |

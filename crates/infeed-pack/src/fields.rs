@@ -120,7 +120,8 @@ fn check_transforms(transforms: &[Transform]) -> Result<(), Error> {
             let part = format!("transform {} ({})", at + 1, transform.name());
             Err(Error::config(part, problem))
         };
-        if !transform.changes_geometry() || transform.is_random() {
+        let is_fixed = !transform.is_random() && transform.size_field().is_none();
+        if !transform.changes_geometry() || !is_fixed {
             return wrong(
                 "it is not a fixed change of geometry and cannot be done once for all epochs; \
                  leave it to the pipeline (Crop, CenterCrop, Resize, Pad and CropOrPad can be \

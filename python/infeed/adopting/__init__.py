@@ -16,7 +16,7 @@ from infeed.adopting.rfdetr_datasets import rfdetr_source
 from infeed.adopting.samples import NamedSamples
 from infeed.adopting.tables import table_source
 from infeed.adopting.torchvision_lists import vision_source
-from infeed.adopting.yolo_datasets import yolo_source
+from infeed.adopting.yolo_labels import yolo_source
 
 __all__ = [
     "Adoption",

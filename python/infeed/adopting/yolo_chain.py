@@ -63,10 +63,12 @@ def map_stride(dataset: Any) -> int | None:
     if not _value(formats[-1], "mask_overlap"):
         raise UnknownStepError("overlap_mask=False: a mask for each object")
     stride = int(_value(formats[-1], "mask_ratio"))
-    if stride < 1 or dataset.imgsz % stride:
-        raise UnknownStepError(
-            f"mask_ratio={stride}: it does not divide imgsz={dataset.imgsz}"
-        )
+    shapes = dataset.batch_shapes if dataset.rect else [[dataset.imgsz] * 2]
+    for height, width in shapes:
+        if stride < 1 or height % stride or width % stride:
+            raise UnknownStepError(
+                f"mask_ratio={stride}: it does not divide images of {height} x {width}"
+            )
     return stride
 
 
@@ -116,6 +118,7 @@ def _parts(chain: Sequence[Any], dataset: Any) -> list[_Part]:
     """
     names = [type(step).__name__ for step in chain]
     translators = {
+        "LetterBox": _letterbox,
         "Mosaic": _mosaic,
         "CopyPaste": _copy_paste,
         "RandomPerspective": _perspective,
@@ -129,10 +132,11 @@ def _parts(chain: Sequence[Any], dataset: Any) -> list[_Part]:
         if name not in expected:
             raise UnknownStepError(f"{name}: {_setting(step)}")
     order = [expected.index(name) for name in names]
-    if order != sorted(order) or "RandomPerspective" not in names:
+    is_known = "RandomPerspective" in names or names == ["LetterBox", "Format"]
+    if order != sorted(order) or not is_known:
         raise UnknownStepError(f"its steps have another order: {', '.join(names)}")
     parts: list[_Part] = []
-    if names[0] != "Mosaic":
+    if names[0] not in ("Mosaic", "LetterBox"):
         parts.append(_fit)
     for name, step in zip(names, chain, strict=True):
         parts.append(_bind(translators[name], step))
@@ -159,10 +163,21 @@ def _setting(step: Any) -> str:
 
 
 def _fit(dataset: Any) -> tuple[str, list[Transform]]:
-    """The image in the middle of a square."""
+    """The image in the middle of a square, or of the shape of its batch."""
     size = dataset.imgsz
     fit = T.LongestMaxSize(size, antialias=False)
+    if dataset.rect:
+        return "imgsz, rect", [fit, T.CropOrPadTo("canvas", fill=_FILL)]
     return "imgsz", [fit, T.CropOrPad(size, size, fill=_FILL)]
+
+
+def _letterbox(step: Any, dataset: Any) -> tuple[str, list[Transform]]:
+    settings: dict[str, Any] = {"auto": False, "scale_fill": False, "center": True}
+    settings |= {"padding_value": _FILL, "new_shape": dataset.imgsz}
+    for name, expected in settings.items():
+        if _value(step, name) != expected:
+            raise UnknownStepError(f"LetterBox: {name}={_value(step, name)}")
+    return "LetterBox", _fit(dataset)[1]
 
 
 def _mosaic(step: Any, dataset: Any) -> tuple[str, list[Transform]]:
@@ -180,6 +195,14 @@ def _mosaic(step: Any, dataset: Any) -> tuple[str, list[Transform]]:
     return "Mosaic", [mosaic]
 
 
+def _has_mosaic(dataset: Any) -> bool:
+    """Whether some images of a dataset are mosaics."""
+    return any(
+        type(step).__name__ == "Mosaic" and _value(step, "p")
+        for step in flat_steps(dataset.transforms)
+    )
+
+
 def _copy_paste(step: Any, dataset: Any) -> tuple[str, list[Transform]]:
     if _value(step, "mode") != "flip":
         raise UnknownStepError(f"CopyPaste: copy_paste_mode={step.mode}")
@@ -190,10 +213,7 @@ def _perspective(step: Any, dataset: Any) -> tuple[str, list[Transform]]:
     size = dataset.imgsz
     if _value(step, "size") != (size, size):
         raise UnknownStepError(f"RandomPerspective: size={step.size}")
-    is_mosaic = any(
-        type(one).__name__ == "Mosaic" and _value(one, "p")
-        for one in flat_steps(dataset.transforms)
-    )
+    is_mosaic = _has_mosaic(dataset)
     scale = _value(step, "scale")
     if not isinstance(scale, tuple | list):
         # A factor of zero leaves no pixel.

@@ -3,14 +3,12 @@
 import weakref
 from typing import Any
 
-import numpy as np
-
 from infeed import sources
 from infeed.adopting.adopted_dataset import AdoptedDataset, library_of
 from infeed.adopting.image_processors import UnknownStepError
-from infeed.adopting.samples import Array, ragged
 from infeed.adopting.steps import Finding
 from infeed.adopting.yolo_chain import flip_pairs, map_stride, read_chain
+from infeed.adopting.yolo_labels import has_outlines, image_shapes, yolo_source
 from infeed.adopting.yolo_samples import YoloSamples
 from infeed.pipeline import Pipeline
 
@@ -19,8 +17,6 @@ from infeed.pipeline import Pipeline
 _MIN_SIZE, _MIN_VISIBILITY, _MIN_OUTLINE = 2.0, 0.1, 0.01
 # Corners of a rotated box.
 _CORNERS = 4
-# Ends an outline.
-_END = np.full((1, 2), np.nan)
 # Labels and source of each dataset. A training reads its dataset several times.
 _known_sources: weakref.WeakKeyDictionary[Any, tuple[Any, sources.Memory]] = (
     weakref.WeakKeyDictionary()
@@ -28,13 +24,14 @@ _known_sources: weakref.WeakKeyDictionary[Any, tuple[Any, sources.Memory]] = (
 
 
 def read_yolo(dataset: Any) -> AdoptedDataset | str:
-    """Reads a `YOLODataset` for the training of detectors, segmenters or poses.
+    """Reads a `YOLODataset` for detectors, segmenters or poses.
 
-    Samples have the fields ``image``, RGB ``[3, size, size]``; ``boxes``, ``[n, 4]``,
-    left, top, right and bottom in pixels; ``labels``, ``[n]``; and ``number``, that of
-    the sample. Datasets for segmentation have ``outlines``, a map of objects; those for
-    poses ``keypoints``, ``[n, points, 3]``; and those with rotated boxes ``corners``,
-    ``[n, 4, 2]``, and ``outlines``, the corners of the visible part.
+    Samples have the fields ``image``, RGB ``[3, height, width]``; ``boxes``, ``[n,
+    4]``, left, top, right and bottom in pixels; ``labels``, ``[n]``; and ``number``,
+    that of the sample. With batches of different shapes, ``canvas`` is the height and
+    width of the image. Datasets for segmentation have ``outlines``, a map of objects;
+    those for poses ``keypoints``, ``[n, points, 3]``; and those with rotated boxes
+    ``corners``, ``[n, 4, 2]``, and ``outlines``, the corners of the visible part.
 
     Returns:
         The dataset, or the reason why Ultralytics makes its samples.
@@ -46,6 +43,7 @@ def read_yolo(dataset: Any) -> AdoptedDataset | str:
     try:
         native, findings = read_chain(dataset)
         pairs, stride = flip_pairs(dataset), map_stride(dataset)
+        image_shapes(dataset)
     except UnknownStepError as error:
         return str(error)
     source, code = _source(dataset)
@@ -66,8 +64,9 @@ def read_yolo(dataset: Any) -> AdoptedDataset | str:
         columns=columns,
         outlines=outlines,
         map_stride=stride,
-        min_size=_MIN_SIZE,
-        min_visibility=_MIN_OUTLINE if outlines else _MIN_VISIBILITY,
+        min_size=_MIN_SIZE if dataset.augment else 0.0,
+        min_area=1.0 if dataset.augment else 0.0,
+        min_visibility=_least_visible(dataset),
     )
     records = records.transform(*native, layout="CHW")
     meaning = "dataset: the YOLODataset of the adopted loader"
@@ -82,60 +81,12 @@ def read_yolo(dataset: Any) -> AdoptedDataset | str:
     )
 
 
-def yolo_source(dataset: Any) -> sources.Memory:
-    """Returns the images and labels of a `YOLODataset`, one record for each sample.
-
-    Coordinates are pixels of the image.
-
-    Args:
-        dataset: The dataset.
-    """
-    boxes, classes, outlines, corners, keypoints = [], [], [], [], []
-    is_outlined = has_outlines(dataset)
-    for label in dataset.labels:
-        height, width = label["shape"]
-        sides = np.array([width, height], np.float64)
-        if not label.get("normalized", True):
-            sides = np.ones(2)
-        found = np.asarray(label["bboxes"], np.float64).reshape(-1, 2, 2) * sides
-        low, high = found[:, 0], found[:, 1]
-        if label.get("bbox_format", "xywh") == "xywh":
-            low, high = low - high / 2, low + high / 2
-        boxes.append(np.concatenate([low, high], 1).astype("f4").reshape(-1))
-        classes.append(np.asarray(label["cls"]).reshape(-1).astype(np.int64))
-        if is_outlined:
-            polygons = [
-                np.asarray(one, np.float64).reshape(-1, 2) * sides
-                for one in label["segments"]
-            ]
-            outlines.append(
-                _join_points([part for one in polygons for part in (one, _END)])
-            )
-        if dataset.use_obb:
-            corners.append(_join_points(polygons))
-        if dataset.use_keypoints:
-            points = np.array(label["keypoints"], np.float64).reshape(-1, 3)
-            points[:, :2] *= sides
-            keypoints.append(points.astype("f4").reshape(-1))
-    fields = {"boxes": boxes, "outlines": outlines, "corners": corners}
-    fields |= {"keypoints": keypoints}
-    return sources.Memory(
-        image=list(dataset.im_files),
-        labels=ragged(classes, np.int64),
-        number=np.arange(len(dataset.im_files)),
-        kinds={"image": "image"},
-        **{name: ragged(lists, np.float32) for name, lists in fields.items() if lists},
-    )
-
-
-def _join_points(parts: list[Array]) -> Array:
-    """Returns the numbers of lists of points."""
-    return np.concatenate([np.zeros((0, 2)), *parts]).astype("f4").reshape(-1)
-
-
-def has_outlines(dataset: Any) -> bool:
-    """Whether the labels of a `YOLODataset` are outlines, also if it makes no masks."""
-    return any(len(label.get("segments", ())) for label in dataset.labels)
+def _least_visible(dataset: Any) -> float:
+    """Returns the share of its area that a box keeps at least."""
+    if not dataset.augment:
+        # A validation has all boxes.
+        return 0.0
+    return _MIN_OUTLINE if has_outlines(dataset) else _MIN_VISIBILITY
 
 
 def _source(dataset: Any) -> tuple[sources.Memory, str]:
@@ -151,16 +102,10 @@ def _find_problem(dataset: Any) -> str:
     """Returns the reason why infeed cannot make the samples of a dataset."""
     if type(dataset).__name__ != "YOLODataset":
         return f"infeed has no {type(dataset).__name__}"
-    if not getattr(dataset, "augment", False):
-        return "it has no augmentation: validation stays with Ultralytics"
-    if getattr(dataset, "rect", False):
-        return "rect=True: its batches have different shapes"
     if getattr(dataset, "channels", 3) != 3:
         return f"its images have {dataset.channels} channels"
     if not isinstance(dataset.imgsz, int):
         return f"imgsz={dataset.imgsz}"
-    if any("shape" not in label for label in dataset.labels):
-        return "its labels have no sizes of images"
     segments = [label.get("segments", ()) for label in dataset.labels]
     if any(
         len(one) not in (0, len(label["cls"]))

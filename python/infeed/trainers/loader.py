@@ -197,11 +197,15 @@ class TrainerLoader:
     def iterate(self, epoch: int | None) -> Iterator[Any]:
         """Yields the batches of an epoch; None: of the next one."""
         loader = self._open()
-        if epoch is not None:
-            loader.set_epoch(epoch)
+        self.begin_epoch(loader, epoch)
         yield from self._first_epoch.measure(
             loader, len(loader), self.converter(), self.report_epoch
         )
+
+    def begin_epoch(self, loader: Any, epoch: int | None) -> None:
+        """Begins an epoch of infeed's loader; None: the next one."""
+        if epoch is not None:
+            loader.set_epoch(epoch)
 
     def close(self) -> None:
         """Ends the threads of the pipeline."""

@@ -1,9 +1,10 @@
-"""infeed in Ultralytics: the batches of a training."""
+"""infeed in Ultralytics: the batches of trainings and their validations."""
 
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+import torch
 import ultralytics
 from ultralytics.models import yolo
 from ultralytics.models.yolo import classify, detect, obb, pose, segment
@@ -13,6 +14,7 @@ from infeed._options import Cache
 from infeed.adopting.adopted_dataset import AdoptedDataset
 from infeed.adopting.adoption import Gain
 from infeed.adopting.listed_datasets import read_ultralytics
+from infeed.adopting.record_draws import batch_records
 from infeed.adopting.yolo_datasets import read_yolo
 from infeed.errors import ConfigError
 from infeed.pipeline import Pipeline
@@ -29,6 +31,8 @@ NAME = "ultralytics"
 _TITLE = "Ultralytics"
 # Versions whose training was tried.
 _TRIED = "8.4"
+# Sampler of processes whose samples follow each other.
+_CONTIGUOUS = "ContiguousDistributedSampler"
 
 
 class InfeedTraining:
@@ -38,6 +42,11 @@ class InfeedTraining:
     """
 
     args: Any
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        # Reasons why batches stay with Ultralytics, by mode.
+        self._why_not: dict[str, str] = {}
+        super().__init__(*arguments, **options)
 
     def get_dataloader(
         self,
@@ -49,7 +58,7 @@ class InfeedTraining:
         """Returns the loader of a training or a validation."""
         original = super().get_dataloader  # type: ignore[misc]
         settings = settings_of(NAME)
-        if mode != "train" or settings is None:
+        if settings is None:
             return original(dataset_path, batch_size, rank, mode)
         cache = self.args.cache
         # infeed keeps decoded images itself.
@@ -58,21 +67,46 @@ class InfeedTraining:
             loader = original(dataset_path, batch_size, rank, mode)
         finally:
             self.args.cache = cache
+        is_training = mode == "train"
+        made = self._replace(loader, settings, is_training, rank in (-1, 0))
+        if isinstance(made, TrainerLoader):
+            return made
+        if self._why_not.get("train") != made:
+            of = "batches" if is_training else "batches of the validation"
+            LOGGER.warning(f"infeed: {of} stay with Ultralytics: {made}")
+        self._why_not[mode] = made
+        return original(dataset_path, batch_size, rank, mode) if cache else loader
+
+    def _replace(
+        self, loader: Any, settings: Settings, is_training: bool, is_first: bool
+    ) -> "YoloLoader | str":
+        """Returns the loader that replaces one, or the reason why there is none.
+
+        Args:
+            loader: The loader of Ultralytics.
+            settings: Settings of `infeed.install`.
+            is_training: Whether it is the loader of a training.
+            is_first: Whether this is the process that reports.
+        """
         found = _read(loader.dataset)
         if not isinstance(found, AdoptedDataset):
-            LOGGER.warning(f"infeed: batches stay with Ultralytics: {found}")
-            return original(dataset_path, batch_size, rank, mode) if cache else loader
+            return found
+        if is_training and type(loader.sampler).__name__ == _CONTIGUOUS:
+            return "rect=True on several GPUs"
         compared = None
-        if rank in (-1, 0):
-            pipeline = found.records.shuffle(seed=0).batch(loader.batch_size)
+        if is_first:
+            pipeline, _ = _batches_of(found, loader, self)
+            theirs = loader if is_training else None
+            scope = f"the batches of this {'training' if is_training else 'validation'}"
             log = LOGGER.info
-            compared = report(found, loader, pipeline, settings, _TITLE, log)
+            compared = report(found, theirs, pipeline, settings, _TITLE, log, scope)
             loader.reset()
         if samples_differ(compared):
-            LOGGER.warning(f"infeed: batches stay with Ultralytics: {DIFFERENCE}")
-            return original(dataset_path, batch_size, rank, mode) if cache else loader
+            return DIFFERENCE
+        if not is_training:
+            return ValidationLoader(self, loader, settings)
         # A prediction for several processes would need the rates of all.
-        gain = compared.gain if compared and rank == -1 else None
+        gain = compared.gain if compared and _world_of(self) == 1 else None
         return YoloLoader(self, loader, settings, gain)
 
     def run_callbacks(self, event: str) -> None:
@@ -164,26 +198,38 @@ class YoloLoader(TrainerLoader):
         self.close()
 
     def describe(self) -> tuple[Pipeline, dict[str, Any]]:
-        """Returns the pipeline of a training, and the options of its loader."""
+        """Returns the pipeline of a loader, and the options of infeed's."""
         found = _read(self.dataset)
         if not isinstance(found, AdoptedDataset):
             raise ConfigError(f"infeed in Ultralytics: {found}")
-        arguments = self._trainer.args
-        world = max(int(getattr(self._trainer, "world_size", 1) or 1), 1)
-        pipeline = found.records.shuffle(seed=int(arguments.seed))
-        pipeline = pipeline.batch(self.batch_size * world, tail=_tail(self, world))
-        cache = self._settings.cache or _cache(arguments.cache, self.dataset)
-        options = self._settings.options(cache)
-        device = getattr(self._trainer, "device", None)
+        trainer = self._trainer
+        pipeline, ranks = _batches_of(found, self, trainer)
+        cache = self._settings.cache or _cache(trainer.args.cache, self.dataset)
+        options = self._settings.options(cache) | ranks
+        device = getattr(trainer, "device", None)
         if getattr(device, "type", "cpu") == "cuda":
             options["device"] = str(device)
         return pipeline, options
+
+    def begin_epoch(self, loader: Any, epoch: int | None) -> None:
+        """Begins an epoch of infeed's loader."""
+        if not _is_ordered(self.sampler):
+            super().begin_epoch(loader, epoch)
+            return
+        loader.begin_epoch(epoch or 0, list(self.sampler))
 
     def converter(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
         """Returns the function that turns batches into those of Ultralytics."""
         if hasattr(self.dataset, "im_files"):
             return YoloBatches(self.dataset)
         return _class_batch
+
+
+class ValidationLoader(YoloLoader):
+    """The batches of validations."""
+
+    def report_epoch(self) -> None:
+        """Prints nothing: the times of the training are those that matter."""
 
 
 def install() -> None:
@@ -227,7 +273,33 @@ def _class_batch(batch: dict[str, Any]) -> dict[str, Any]:
     return {"img": batch["image"], "cls": batch["label"]}
 
 
-def _tail(loader: Any, world: int) -> Literal["keep", "drop", "wrap"]:
+def _batches_of(
+    found: AdoptedDataset, loader: Any, trainer: Any
+) -> tuple[Pipeline, dict[str, Any]]:
+    """Returns the pipeline of a loader's batches, and its options about processes."""
+    if not _is_ordered(loader.sampler):
+        world = _world_of(trainer)
+        records = found.records.shuffle(seed=int(trainer.args.seed))
+        tail = _tail(loader, world)
+        return batch_records(records, loader.batch_size * world, tail=tail), {}
+    pipeline = batch_records(found.records, loader.batch_size, tail=_tail(loader))
+    # The sampler has the samples of this process.
+    count = len(loader.sampler)
+    return pipeline, {"rank": 0, "world_size": 1, "epoch_records": count}
+
+
+def _world_of(trainer: Any) -> int:
+    """Returns the number of processes of a training."""
+    return max(int(getattr(trainer, "world_size", 1) or 1), 1)
+
+
+def _is_ordered(sampler: Any) -> bool:
+    """Whether each epoch of a loader has the same order."""
+    is_sequential = isinstance(sampler, torch.utils.data.SequentialSampler)
+    return is_sequential or type(sampler).__name__ == _CONTIGUOUS
+
+
+def _tail(loader: Any, world: int = 1) -> Literal["keep", "drop", "wrap"]:
     """Returns what happens to a last batch that is not full.
 
     Ranks get equal numbers of samples, as from a `DistributedSampler`.

@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from ultralytics.utils import ops
 
+from infeed.adopting.yolo_labels import image_shapes
+
 # Most objects of an image whose map Ultralytics keeps in 8 bits.
 _MOST_SMALL = 255
 
@@ -14,13 +16,13 @@ _MOST_SMALL = 255
 class YoloBatches:
     """Converts the batches of a pipeline to those of Ultralytics.
 
-    A batch has ``img``, uint8 ``[n, 3, size, size]``; for all boxes ``batch_idx``
+    A batch has ``img``, uint8 ``[n, 3, height, width]``; for all boxes ``batch_idx``
     ``[boxes]``, ``cls`` ``[boxes, 1]`` and ``bboxes`` ``[boxes, 4]``, centre, width and
     height as shares of the image, all float32; and for each image ``im_file``,
     ``ori_shape``, ``resized_shape`` and ``ratio_pad``. According to the task:
 
-    - segmentation: ``masks``, ``[n, size / 4, size / 4]``, the number of the object of
-      each pixel in its image from 1, or 0; and ``sem_masks``, its class, float32.
+    - segmentation: ``masks``, ``[n, height / 4, width / 4]``, the number of the object
+      of each pixel in its image from 1, or 0; and ``sem_masks``, its class, float32.
     - poses: ``keypoints``, float32 ``[boxes, points, 3]``, shares and visibility.
     - rotated boxes: ``bboxes`` has a fifth column, the angle in radians.
 
@@ -30,19 +32,21 @@ class YoloBatches:
 
     def __init__(self, dataset: Any) -> None:
         self._files, self._size = dataset.im_files, dataset.imgsz
-        self._shapes = [tuple(map(int, label["shape"])) for label in dataset.labels]
+        self._shapes = image_shapes(dataset)
+        self._is_augmented = dataset.augment
         self._has_masks = dataset.use_segments
         self._has_points, self._is_rotated = dataset.use_keypoints, dataset.use_obb
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Returns a batch of Ultralytics."""
-        size = self._size
+        height, width = batch["image"].shape[-2:]
+        sides = torch.tensor([width, height])
         numbers = batch["number"].tolist()
         values, offsets = batch["boxes"]
         classes = torch.as_tensor(batch["labels"][0]).reshape(-1, 1).float()
         ends = torch.as_tensor(offsets).to(torch.int64).cpu()
         of_box = torch.arange(len(numbers), dtype=torch.float32)
-        corners = torch.as_tensor(values).reshape(-1, 4).float() / size
+        corners = torch.as_tensor(values).reshape(-1, 4).float() / sides.repeat(2)
         low, high = corners[:, :2], corners[:, 2:]
         shapes = [self._shapes[number] for number in numbers]
         made = {
@@ -52,27 +56,36 @@ class YoloBatches:
             "bboxes": torch.cat([(low + high) / 2, high - low], 1),
             "im_file": tuple(self._files[number] for number in numbers),
             "ori_shape": tuple(shapes),
-            "resized_shape": ((size, size),) * len(numbers),
-            "ratio_pad": tuple(_ratios(shape, size) for shape in shapes),
+            "resized_shape": ((height, width),) * len(numbers),
+            "ratio_pad": tuple(
+                self._placed(shape, (height, width)) for shape in shapes
+            ),
         }
         if self._has_masks:
             masks = torch.as_tensor(batch["outlines"])
             made["masks"], made["sem_masks"] = _masks(masks, classes[:, 0], ends)
         if self._has_points:
             points = torch.as_tensor(batch["keypoints"][0]).float()
-            made["keypoints"] = points / torch.tensor([size, size, 1.0])
+            made["keypoints"] = points / torch.tensor([width, height, 1.0])
         if self._is_rotated:
             boxes = rotated_boxes(batch["corners"][0], batch["outlines"][0])
-            boxes[:, :4] /= size
+            boxes[:, :4] /= np.tile([width, height], 2)
             made["bboxes"] = torch.from_numpy(boxes)
         return made
 
+    def _placed(self, shape: tuple[int, int], canvas: tuple[int, int]) -> Any:
+        """Returns where an image is on its canvas, as Ultralytics does.
 
-def _ratios(shape: tuple[int, ...], size: int) -> tuple[float, float]:
-    """Returns the ratios of height and width of the resized image to the file."""
-    ratio = size / max(shape)
-    height, width = (min(int(np.ceil(side * ratio)), size) for side in shape)
-    return height / shape[0], width / shape[1]
+        Ratios of height and width of the resized image to the file, and in a validation
+        the pixels left of it and above it.
+        """
+        ratio = self._size / max(shape)
+        resized = [min(math.ceil(side * ratio), self._size) for side in shape]
+        ratios = resized[0] / shape[0], resized[1] / shape[1]
+        if self._is_augmented:
+            return ratios
+        top, left = ((canvas[at] - resized[at]) // 2 for at in range(2))
+        return ratios, (left, top)
 
 
 def _masks(

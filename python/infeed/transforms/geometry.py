@@ -153,6 +153,26 @@ class CropOrPad(Transform):
 
 
 @dataclass(frozen=True, repr=False)
+class CropOrPadTo(Transform):
+    """Brings each image to the size that a field of its record has, as `CropOrPad`.
+
+    It suits batches of images with similar shapes: the records of a batch have the
+    same size, which differs from batch to batch. Such pipelines need ``.batch(n,
+    pad=True)``. A size outside 1 to 2^28 pixels is a bad record.
+
+    Args:
+        size_field: Name of the field: two integers, height and width of the result in
+            pixels.
+        fill: Value of padded pixels of images: one number, or one per channel.
+        mask_fill: Value of padded pixels of masks.
+    """
+
+    size_field: str
+    fill: Fill = 0
+    mask_fill: Fill = 0
+
+
+@dataclass(frozen=True, repr=False)
 class RandomHorizontalFlip(Transform):
     """Mirrors images left to right.
 

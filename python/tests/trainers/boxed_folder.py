@@ -21,7 +21,7 @@ def write_boxed_folder(folder: Path, task: str = "detect") -> Path:
             keypoints (``"pose"``) or the corners of rotated boxes (``"obb"``).
     """
     rng = np.random.default_rng(0)
-    for split, count in (("train", IMAGES), ("val", 8)):
+    for split, count in (("train", IMAGES), ("val", 12)):
         images, labels = folder / "images" / split, folder / "labels" / split
         images.mkdir(parents=True)
         labels.mkdir(parents=True)

@@ -13,6 +13,7 @@ import infeed
 from infeed.adopting.equivalence import Equivalence, compare
 from infeed.adopting.listed_datasets import read_ultralytics
 from infeed.adopting.yolo_datasets import read_yolo
+from infeed.trainers.loader import TrainerLoader
 
 torch = pytest.importorskip("torch")
 
@@ -159,11 +160,11 @@ def test_a_training_ends_with_a_model(with_infeed, boxed_images, tmp_path, train
 def loaders_of(settings, trainer_of):
     """Returns a function that makes the loader of Ultralytics, and that of infeed."""
 
-    def make(*arguments, **overrides):
-        theirs = trainer_of(*arguments, **overrides).train_loader
+    def make(*arguments, of="train_loader", **overrides):
+        theirs = getattr(trainer_of(*arguments, **overrides), of)
         infeed.install("ultralytics", proof_seconds=0)
         try:
-            return theirs, trainer_of(*arguments, **overrides).train_loader
+            return theirs, getattr(trainer_of(*arguments, **overrides), of)
         finally:
             infeed.uninstall()
 
@@ -172,8 +173,11 @@ def loaders_of(settings, trainer_of):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_samples_without_augmentation_are_equal(loaders_of, task):
-    theirs, ours = map(by_file, loaders_of(task, **STILL))
+    check_files(*map(by_file, loaders_of(task, **STILL)), task)
 
+
+def check_files(theirs, ours, task):
+    """Compares the samples of two loaders by their files."""
     assert ours.keys() == theirs.keys()
     for file, expected in theirs.items():
         found = ours[file]
@@ -201,6 +205,56 @@ def test_samples_without_augmentation_are_equal(loaders_of, task):
                 expected["keypoints"][visible],
                 atol=1.0 / 96,
             )
+
+
+# Batches of images with different shapes.
+SHAPED = {
+    "validation": {"of": "test_loader", "batch": 2},
+    "rect": {"rect": True, "batch": 4, **STILL},
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("case", SHAPED)
+def test_batches_of_different_shapes_are_equal(loaders_of, task, case):
+    original, loader = loaders_of(task, **SHAPED[case])
+    assert isinstance(loader, TrainerLoader)
+
+    check_files(by_file(original), by_file(loader), task)
+    shapes = set()
+    # A loader repeats its order.
+    for theirs, ours in zip(original, loader, strict=True):
+        # A batch that has an image without objects has masks of floats.
+        assert ours.keys() == theirs.keys() - {"rect_shape"}
+        shapes.add(ours["img"].shape[2:])
+        for name in ("im_file", "ori_shape"):
+            assert ours[name] == theirs[name]
+        assert ours["resized_shape"] == tuple(map(tuple, theirs["resized_shape"]))
+        for own, expected in zip(ours["ratio_pad"], theirs["ratio_pad"], strict=True):
+            np.testing.assert_allclose(own[0], expected[0])
+            assert own[1] == expected[1]
+    assert len(shapes) > 1
+    read = read_yolo(loader.dataset)
+    found = compare(read.dataset, read.records, 24, limits_s=None)
+    assert (found.problems, found.is_random) == ((), False)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_augmented_samples_of_different_shapes_have_equal_distributions(
+    with_infeed, trainer_of, task
+):
+    loader = trainer_of(task, rect=True, degrees=10.0, batch=4).train_loader
+    read = read_yolo(loader.dataset)
+
+    found = compare(read.dataset, read.records, 24, limits_s=None)
+
+    assert found.problems == ()
+    assert found.is_random
+    first, again, next_epoch = (records_of(loader, epoch) for epoch in (0, 0, 1))
+    assert first == again
+    files, other = ([files for files, _ in epoch] for epoch in (first, next_epoch))
+    assert files == other
+    assert first != next_epoch
 
 
 def check_rotated(found, expected):
@@ -369,7 +423,10 @@ def test_ranks_share_an_epoch(with_infeed, trainer_of, monkeypatch, images):
         other = SimpleNamespace(args=trainer.args, world_size=2, epoch=0)
         # Ultralytics divides the batch by the number of processes.
         original = SimpleNamespace(
-            dataset=trainer.train_loader.dataset, batch_size=BATCH // 2, drop_last=False
+            dataset=trainer.train_loader.dataset,
+            batch_size=BATCH // 2,
+            drop_last=False,
+            sampler=trainer.train_loader.sampler,
         )
         loader = type(trainer.train_loader)(
             other, original, trainer.train_loader._settings
@@ -383,6 +440,70 @@ def test_ranks_share_an_epoch(with_infeed, trainer_of, monkeypatch, images):
     assert joined[:images] == whole
     # A last batch is as large on all ranks.
     assert all(len(one) == len(other) for one, other in steps)
+
+
+@pytest.fixture
+def rank_sampler(settings):
+    """Returns a function that makes the sampler of a validation's second process."""
+    from ultralytics.data.build import ContiguousDistributedSampler
+
+    return functools.partial(ContiguousDistributedSampler, num_replicas=2, rank=1)
+
+
+def test_a_process_validates_its_samples(with_infeed, trainer_of, rank_sampler):
+    trainer = trainer_of(batch=2)
+    validation = trainer.test_loader
+    sampler = rank_sampler(validation.dataset, batch_size=4)
+    original = SimpleNamespace(
+        dataset=validation.dataset, batch_size=4, drop_last=False, sampler=sampler
+    )
+    loader = type(validation)(trainer, original, validation._settings)
+
+    files = [file for batch in loader for file in batch["im_file"]]
+    loader.close()
+
+    assert type(loader).__name__ == "ValidationLoader"
+    assert files == [validation.dataset.im_files[number] for number in sampler]
+    assert 0 < len(files) < len(validation.dataset)
+
+
+def test_shaped_batches_of_several_processes_stay(
+    with_infeed, trainer_of, rank_sampler
+):
+    trainer = trainer_of(rect=True)
+    dataset = trainer.train_loader.dataset
+    original = SimpleNamespace(dataset=dataset, sampler=rank_sampler(dataset))
+
+    made = trainer._replace(original, None, is_training=True, is_first=True)
+
+    assert made == "rect=True on several GPUs"
+
+
+@pytest.mark.parametrize("task", SUFFIXES)
+def test_a_validation_has_equal_results(settings, trainer_of, task):
+    def validate(trainer):
+        trainer.epoch = 0
+        trainer.ema.ema.load_state_dict(weights)
+        batch = trainer.preprocess_batch(next(iter(trainer.train_loader)))
+        _, trainer.loss_items = trainer.model(batch)
+        return trainer.validator(trainer)
+
+    own = trainer_of(task, batch=2)
+    weights = own.ema.ema.state_dict()
+    expected = validate(own)
+    infeed.install("ultralytics", proof_seconds=0)
+    try:
+        trainer = trainer_of(task, batch=2)
+    finally:
+        infeed.uninstall()
+    assert type(trainer.test_loader).__name__ == "ValidationLoader"
+
+    # A second validation has the same samples.
+    for _ in range(2):
+        found = validate(trainer)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            assert found[name] == pytest.approx(value, rel=0.02, abs=0.005), name
 
 
 def test_the_last_epochs_have_no_mosaic(with_infeed, trainer_of):
@@ -429,7 +550,6 @@ def test_decoded_images_are_kept_instead_of_the_cache_of_ultralytics(
         ({"task": "segment", "overlap_mask": False}, "overlap_mask=False"),
         ({"task": "segment", "mask_ratio": 5}, "mask_ratio=5"),
         ({"cutmix": 0.1}, "cutmix=0.1"),
-        ({"rect": True}, "rect=True"),
         ({"task": "classify", "fraction": 0.5}, "its list of samples was changed"),
         ({"bgr": 0.5}, "bgr=0.5"),
     ],

@@ -284,7 +284,7 @@ impl RandomRotation {
 impl Operation for RandomRotation {
     warp_properties!(RandomRotation);
 
-    fn has_random_size(&self) -> bool {
+    fn has_varying_size(&self) -> bool {
         self.expand
     }
 

@@ -74,11 +74,11 @@ macro_rules! choices {
                 true
             }
 
-            fn has_random_size(&self) -> bool {
+            fn has_varying_size(&self) -> bool {
                 let mut parts = self.transforms.iter().flat_map(Transform::parts);
                 let mut list = self.transforms.iter();
                 parts.any(|part| matches!(part, Effect::Crop | Effect::Resize))
-                    || list.any(|transform| transform.operation().has_random_size())
+                    || list.any(|transform| transform.operation().has_varying_size())
             }
 
             fn fixed_size(&self) -> Option<Size> {

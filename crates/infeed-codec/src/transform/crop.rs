@@ -1,5 +1,5 @@
-//! Crops of images: `Crop`, `CenterCrop`, `RandomCrop`, `CropOrPad`, and the row copies that
-//! perform them.
+//! Crops of images: `Crop`, `CenterCrop`, `RandomCrop`, `CropOrPad`, `CropOrPadTo`, and the row
+//! copies that perform them.
 //!
 //! Source: torchvision.transforms.v2 for offsets, padding and distributions;
 //! `tf.image.resize_with_crop_or_pad` for `CropOrPad`.
@@ -404,6 +404,73 @@ impl Operation for CropOrPad {
         let sides = [columns / 2, rows / 2, columns.div_ceil(2), rows.div_ceil(2)];
         let step = Step::pad(sides, &self.fill, &self.mask_fill, PadMode::Constant);
         push_pad("CropOrPad", kept, sides, step, steps).map(|_| ())
+    }
+}
+
+/// Brings each image to the size that a field of its record has, as [`CropOrPad`] does.
+///
+/// It draws no steps, because the record has the size: see [`Transform::with_size`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CropOrPadTo {
+    /// Name of the field: two integers, height and width of the result in pixels.
+    pub size_field: String,
+    /// Fill for images.
+    #[serde(default)]
+    pub fill: ChannelValues,
+    /// Fill for masks.
+    #[serde(default)]
+    pub mask_fill: ChannelValues,
+}
+
+impl CropOrPadTo {
+    /// Creates a transform to the size in this field, padded with 0.
+    pub fn new(size_field: impl Into<String>) -> CropOrPadTo {
+        CropOrPadTo {
+            size_field: size_field.into(),
+            fill: ChannelValues::default(),
+            mask_fill: ChannelValues::default(),
+        }
+    }
+
+    /// Returns the transform for a record with this size.
+    pub(super) fn with_size(&self, size: Size) -> CropOrPad {
+        CropOrPad {
+            height: size.height,
+            width: size.width,
+            fill: self.fill.clone(),
+            mask_fill: self.mask_fill.clone(),
+        }
+    }
+}
+
+impl Operation for CropOrPadTo {
+    fn effect(&self) -> Effect {
+        Effect::Pad
+    }
+
+    fn parts(&self) -> Vec<Effect> {
+        vec![Effect::Crop, Effect::Pad]
+    }
+
+    fn has_varying_size(&self) -> bool {
+        true
+    }
+
+    fn size_field(&self) -> Option<&str> {
+        Some(&self.size_field)
+    }
+
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
+        check_fill("CropOrPadTo", &self.fill, channels, depth)
+    }
+
+    fn mask_fill(&self) -> Option<ChannelValues> {
+        Some(self.mask_fill.clone())
+    }
+
+    fn validate(&self) -> Result<()> {
+        Check("CropOrPadTo").fills(&self.fill, &self.mask_fill)
     }
 }
 

@@ -93,7 +93,7 @@ impl Operation for RandomIoUCrop {
         true
     }
 
-    fn has_random_size(&self) -> bool {
+    fn has_varying_size(&self) -> bool {
         true
     }
 

@@ -78,7 +78,7 @@ pub use color::{ColorJitter, Grayscale};
 pub use color_step::ColorStep;
 pub use compress::JPEG;
 pub use copy_paste::{CopyPaste, CopyPasteDraw};
-pub use crop::{CenterCrop, Corner, Crop, CropOrPad, CropPosition, RandomCrop};
+pub use crop::{CenterCrop, Corner, Crop, CropOrPad, CropOrPadTo, CropPosition, RandomCrop};
 pub use distort::RandomPhotometricDistort;
 pub use effect::Effect;
 pub use elastic::ElasticTransform;
@@ -176,6 +176,7 @@ transforms!(
     ScaleJitter,
     Pad,
     CropOrPad,
+    CropOrPadTo,
     RandomZoomOut,
     RandomIoUCrop,
     Mosaic,
@@ -242,7 +243,8 @@ impl Transform {
     ///
     /// `ToFloat`, `Normalize`, `OneHot` and `ClassIndex` draw no steps, because they change the
     /// values when they are written into the batch. `MixUp` and `CutMix` draw no steps either,
-    /// because they need two samples: see [`Mixing::draw`].
+    /// because they need two samples: see [`Mixing::draw`]. `CropOrPadTo` draws none, because it
+    /// needs a record: see [`Transform::with_size`].
     ///
     /// # Errors
     ///
@@ -273,7 +275,7 @@ impl Transform {
     /// Like [`Transform::draw`], if the size of the images is known.
     pub fn output_size(&self, input: Option<Size>) -> Result<Option<Size>, TransformError> {
         if let Some(size) = input
-            && !self.operation().has_random_size()
+            && !self.operation().has_varying_size()
         {
             // The size of the result does not depend on the draw, so any draw is correct.
             let steps = self.draw(size, &mut Rng::new(0, 0, 0, 0))?;
@@ -473,6 +475,21 @@ impl Transform {
     /// Returns the fill for pixels that the transform adds to a mask. None if it adds no pixels.
     pub fn mask_fill(&self) -> Option<ChannelValues> {
         self.operation().mask_fill()
+    }
+
+    /// Returns the name of the field with the size of the result, height and width in pixels, if each
+    /// record has its own.
+    pub fn size_field(&self) -> Option<&str> {
+        self.operation().size_field()
+    }
+
+    /// Returns the transform for a record whose [`Transform::size_field`] has this size. None if the
+    /// transform needs no such field.
+    pub fn with_size(&self, size: Size) -> Option<Transform> {
+        match self {
+            Transform::CropOrPadTo(to) => Some(to.with_size(size).into()),
+            _ => None,
+        }
     }
 
     /// Returns the path of the palette of a mask, if the transform has one.

@@ -67,13 +67,18 @@ pub(super) trait Operation {
         matches!(self.effect(), Effect::Scale | Effect::Classes)
     }
 
-    /// Whether the size of the result depends on the draw.
-    fn has_random_size(&self) -> bool {
+    /// Whether the size of the result depends on the draw or the record.
+    fn has_varying_size(&self) -> bool {
         false
     }
 
     /// Size of every result, whatever the size of the image. None if there is no such size.
     fn fixed_size(&self) -> Option<Size> {
+        None
+    }
+
+    /// Name of the field of a record with the size of its result: height and width in pixels.
+    fn size_field(&self) -> Option<&str> {
         None
     }
 

@@ -150,7 +150,7 @@ impl Operation for RandomShortestSize {
         true
     }
 
-    fn has_random_size(&self) -> bool {
+    fn has_varying_size(&self) -> bool {
         true
     }
 
@@ -227,7 +227,7 @@ impl Operation for ScaleJitter {
         true
     }
 
-    fn has_random_size(&self) -> bool {
+    fn has_varying_size(&self) -> bool {
         true
     }
 

@@ -60,7 +60,7 @@ impl Operation for RandomZoomOut {
         true
     }
 
-    fn has_random_size(&self) -> bool {
+    fn has_varying_size(&self) -> bool {
         true
     }
 

@@ -14,9 +14,9 @@ pub enum SampleError {
     /// A transform does not apply.
     #[error(transparent)]
     Transform(TransformError),
-    /// The record's boxes are invalid.
+    /// A field of numbers, such as boxes, is invalid.
     #[error(transparent)]
-    Boxes(BoxesError),
+    Field(FieldError),
     /// The sample's shape differs from its batch's.
     #[error("{found}, but the batch has {expected}; {fix}")]
     #[allow(missing_docs)]
@@ -64,10 +64,10 @@ pub struct StageFailure {
     pub error: SampleError,
 }
 
-/// Boxes or points of a record that cannot be used.
+/// Numbers of a record that cannot be used: boxes, points, outlines, or a size.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}; {fix}")]
-pub struct BoxesError {
+pub struct FieldError {
     pub(crate) problem: String,
     pub(crate) fix: &'static str,
 }

@@ -42,7 +42,7 @@ pub fn sample_error(source: &dyn Source, record: u64, failure: StageFailure) -> 
             field: name(),
             source: Arc::new(error),
         },
-        SampleError::Boxes(error) => Error::Decode {
+        SampleError::Field(error) => Error::Decode {
             record,
             field: name(),
             source: Arc::new(error),

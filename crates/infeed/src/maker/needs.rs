@@ -36,9 +36,9 @@ impl SamplePlan {
     }
 
     /// Whether [`SamplePlan::sample_bytes`] needs whole records, and not only the headers of images: rows
-    /// hold the masks of boxes, or copies of fields of any length.
+    /// hold the masks of boxes, or copies of fields of any length, or a field has the size of an image.
     pub(crate) fn needs_record_contents(&self) -> bool {
-        self.kinds.iter().any(|plan| plan.needs_contents())
+        !self.sizes.is_empty() || self.kinds.iter().any(|plan| plan.needs_contents())
     }
 
     /// Fields of encoded images and masks.
@@ -200,6 +200,7 @@ impl SamplePlan {
             field: first.field,
             size,
             boxes: Vec::new(),
+            sizes: Vec::new(),
             steps: Vec::new(),
         };
         let mut drawn = match has_contents {

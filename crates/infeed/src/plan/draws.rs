@@ -17,6 +17,8 @@ pub(crate) struct DrawnImage {
     pub(crate) size: Size,
     /// Boxes, if draws depend on them.
     pub(crate) boxes: Vec<MovingBox>,
+    /// Sizes of the record, each with the index of the transform that takes it.
+    pub(crate) sizes: Vec<(usize, Size)>,
     /// Steps, each with the index of its transform.
     pub(crate) steps: Vec<(usize, Step)>,
 }
@@ -67,10 +69,12 @@ impl SamplePlan {
                 boxes.extend(plan.boxes(record, frame)?);
             }
         }
+        let sizes = self.sizes.iter().map(|own| own.read(record));
         Ok(DrawnImage {
             field,
             size: frame.size,
             boxes,
+            sizes: sizes.collect::<Result<_, _>>()?,
             steps: Vec::new(),
         })
     }
@@ -88,7 +92,11 @@ impl SamplePlan {
             let mut rng = Rng::new(self.seed, at.epoch, at.position, number as u64);
             let left = drawn.boxes.iter().filter(|one| one.is_left());
             let boxes: Vec<[f64; 4]> = left.map(MovingBox::visible).collect();
-            let steps = transform
+            let own = drawn.sizes.iter().find(|(at, _)| *at == number);
+            let own = own.and_then(|(_, size)| transform.with_size(*size));
+            let steps = own
+                .as_ref()
+                .unwrap_or(transform)
                 .draw_around(drawn.size, &boxes, &mut rng)
                 .map_err(|error| StageFailure {
                     field: drawn.field,
@@ -116,6 +124,7 @@ impl SamplePlan {
             field: 0,
             size,
             boxes: Vec::new(),
+            sizes: Vec::new(),
             steps: Vec::new(),
         };
         for image in images {

@@ -182,6 +182,11 @@ pub(crate) fn plan(
         let problem = format!("it mixes samples, which {name} does already; remove one of the two");
         return wrong(at, problem);
     }
+    let mut after = all().skip(first + 1);
+    if let Some((at, _)) = after.find(|(_, transform)| transform.size_field().is_some()) {
+        let problem = format!("a joined image has no record; put it before {}", of_first.name());
+        return wrong(at, problem);
+    }
     let keeps_channels = |channels| {
         let mut before = pipeline.transforms[..number].iter();
         before.all(|transform| transform.output_channels(channels) == channels)

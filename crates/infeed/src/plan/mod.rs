@@ -19,6 +19,7 @@ pub(crate) mod mirrored_paste;
 pub(crate) mod mix;
 pub(crate) mod mosaic;
 mod orientation;
+mod record_sizes;
 mod sample_plan;
 pub(crate) mod warnings;
 

@@ -7,6 +7,7 @@ use super::function::{self, FunctionCall};
 use super::join::{self, JoinPlan};
 use super::mirrored_paste::{self, MirroredPastePlan};
 use super::mosaic::MosaicPlan;
+use super::record_sizes::{self, RecordSize};
 use crate::fields::kind::{KindPlan, PlanInput};
 use crate::fields::kinds::KindPlans;
 use crate::fields::pixels::files::Devices;
@@ -39,6 +40,8 @@ pub struct SamplePlan {
     pub(crate) join: Option<JoinPlan>,
     /// Mirrored copies of objects.
     pub(crate) copies: Option<MirroredPastePlan>,
+    /// Sizes that records have for transforms.
+    pub(crate) sizes: Vec<RecordSize>,
     /// `None` if the host decodes all files.
     pub(crate) devices: Option<Devices>,
     /// User functions, those on samples first.
@@ -139,6 +142,7 @@ impl SamplePlan {
         Ok(SamplePlan {
             join,
             copies,
+            sizes: record_sizes::plan(&input)?,
             devices: None,
             calls,
             marked,

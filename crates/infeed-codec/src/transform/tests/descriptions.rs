@@ -88,6 +88,7 @@ fn every_spelling_of_a_parameter_survives_toml_and_json() {
         "kind = 'RandomResizedCrop'\nsize = 20\ninterpolation = ['bilinear', 'bicubic']",
         "kind = 'Pad'\npadding = [1, 2, 3, 4]\nfill = 0.5\npadding_mode = 'symmetric'",
         "kind = 'CropOrPad'\nheight = 3\nwidth = 4\nmask_fill = 255",
+        "kind = 'CropOrPadTo'\nsize_field = 'canvas'\nfill = 114",
         "kind = 'ColorJitter'\nbrightness = 0.4\ncontrast = [0.5, 1]\nhue = [-0.1, 0.2]",
         "kind = 'Grayscale'\nnum_output_channels = 3",
         "kind = 'RandomAffine'\ndegrees = [-3, 9]\ntranslate = [0.1, 0]\nscale = [0.5, 2]\n\

@@ -98,7 +98,7 @@ impl SoftLabel {
 }
 
 /// Reads an integer of a type from its bytes.
-fn integer(dtype: DType, bytes: &[u8]) -> Option<i128> {
+pub(crate) fn integer(dtype: DType, bytes: &[u8]) -> Option<i128> {
     macro_rules! read {
         ($of:ty) => {
             <$of>::from_le_bytes(bytes.try_into().ok()?).into()

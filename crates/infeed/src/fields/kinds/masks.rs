@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use super::boxes::KeptBoxes;
-use crate::fields::failure::{BoxesError, PartFailure, SampleError, StageFailure};
+use crate::fields::failure::{FieldError, PartFailure, SampleError, StageFailure};
 use crate::fields::moving::{PaintedPlane, SampleImage, SampleImages};
 use crate::fields::scratch::{FieldScratch, MaskScratch};
 use infeed_codec::decode::ImageFrame;
@@ -183,7 +183,7 @@ impl MasksPlan {
         scratch: &mut FieldScratch,
         mut each: impl FnMut(&[usize], &Image),
     ) -> Result<(), StageFailure> {
-        let invalid = |error| SampleError::Boxes(error).in_field(self.field);
+        let invalid = |error| SampleError::Field(error).in_field(self.field);
         let frame = match self.is_oriented {
             true => ImageFrame::upright(image.frame.size),
             false => image.frame,
@@ -201,7 +201,7 @@ impl MasksPlan {
             for (bit, &number) in numbers.iter().enumerate() {
                 masks
                     .paint(number, 1 << bit, current, outline)
-                    .map_err(|(problem, fix)| BoxesError {
+                    .map_err(|(problem, fix)| FieldError {
                         problem: format!("mask {number} of `{}` {problem}", self.name),
                         fix,
                     })
@@ -226,13 +226,13 @@ impl MasksPlan {
         bytes: &'a Bytes,
         boxes: usize,
         size: Size,
-    ) -> Result<RecordMasks<'a>, BoxesError> {
+    ) -> Result<RecordMasks<'a>, FieldError> {
         let name = &self.name;
         if self.is_dense {
             let pixels = size.pixels() as usize;
             if bytes.len() != pixels * boxes {
                 let found = bytes.len();
-                return Err(BoxesError {
+                return Err(FieldError {
                     problem: format!(
                         "`{name}` has {found} numbers, which are no masks of {boxes} boxes in an \
                          image of {size} px"
@@ -242,7 +242,7 @@ impl MasksPlan {
             }
             return Ok(RecordMasks::Dense(bytes, pixels));
         }
-        let masks: Vec<CocoMask> = serde_json::from_slice(bytes).map_err(|error| BoxesError {
+        let masks: Vec<CocoMask> = serde_json::from_slice(bytes).map_err(|error| FieldError {
             problem: format!(
                 "`{name}` is no JSON list of segmentations ({})",
                 in_words(&error.to_string())
@@ -251,7 +251,7 @@ impl MasksPlan {
         })?;
         if masks.len() != boxes {
             let found = masks.len();
-            return Err(BoxesError {
+            return Err(FieldError {
                 problem: format!("`{name}` has {found} masks, but there are {boxes} boxes"),
                 fix: "give each box one mask",
             });

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 use super::boxes::{BoxPosition, KeptBoxes};
 use crate::fields::cells::{copy, put};
-use crate::fields::failure::{BoxesError, PartFailure, SampleError, StageFailure};
+use crate::fields::failure::{FieldError, PartFailure, SampleError, StageFailure};
 use crate::fields::moving::{SampleImage, number_of, sides};
 use crate::pipeline::BoxesSpec;
 use infeed_codec::decode::ImageFrame;
@@ -115,7 +115,7 @@ impl OutlinesPlan {
         let bytes: &[u8] = &image.record.fields[self.field];
         let mut outlines = self
             .read(bytes, image.frame, boxes)
-            .map_err(|error| SampleError::Boxes(error).in_field(self.field))?;
+            .map_err(|error| SampleError::Field(error).in_field(self.field))?;
         let mut size = image.frame.size;
         for (_, step) in image.steps.iter().chain(shared) {
             outlines.follow(step, size);
@@ -197,7 +197,7 @@ impl OutlinesPlan {
         bytes: &[u8],
         image: ImageFrame,
         boxes: usize,
-    ) -> Result<MovingOutlines, BoxesError> {
+    ) -> Result<MovingOutlines, FieldError> {
         // The size that the coordinates refer to, and its turn to the decoded image.
         let frame = match self.is_oriented {
             true => ImageFrame::upright(image.size),
@@ -215,7 +215,7 @@ impl OutlinesPlan {
         }
         if outlines.len() != boxes {
             let found = outlines.len();
-            return Err(BoxesError {
+            return Err(FieldError {
                 problem: format!(
                     "`{}` has {found} outlines, but there are {boxes} boxes",
                     self.name
@@ -232,9 +232,9 @@ impl OutlinesPlan {
         dtype: DType,
         shown: impl Fn([f64; 2]) -> [f64; 2],
         outlines: &mut MovingOutlines,
-    ) -> Result<(), BoxesError> {
+    ) -> Result<(), FieldError> {
         let wrong = |problem: String| {
-            Err(BoxesError {
+            Err(FieldError {
                 problem: format!("`{}` {problem}", self.name),
                 fix: "give each corner x and y, and end each outline with two NaN",
             })
@@ -283,9 +283,9 @@ impl OutlinesPlan {
         bytes: &[u8],
         shown: impl Fn([f64; 2]) -> [f64; 2],
         outlines: &mut MovingOutlines,
-    ) -> Result<(), BoxesError> {
+    ) -> Result<(), FieldError> {
         let name = &self.name;
-        let masks: Vec<CocoMask> = serde_json::from_slice(bytes).map_err(|error| BoxesError {
+        let masks: Vec<CocoMask> = serde_json::from_slice(bytes).map_err(|error| FieldError {
             problem: format!(
                 "`{name}` is no JSON list of segmentations ({})",
                 in_words(&error.to_string())
@@ -293,12 +293,12 @@ impl OutlinesPlan {
             fix: "write the polygons of COCO for each box",
         })?;
         for (number, mask) in masks.iter().enumerate() {
-            mask.check().map_err(|error| BoxesError {
+            mask.check().map_err(|error| FieldError {
                 problem: format!("outline {number} of `{name}` {}", error.problem),
                 fix: error.fix,
             })?;
             let CocoMask::Polygons(polygons) = mask else {
-                return Err(BoxesError {
+                return Err(FieldError {
                     problem: format!(
                         "outline {number} of `{name}` is run lengths, which have no corners"
                     ),

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use crate::fields::failure::{BoxesError, SampleError, StageFailure};
+use crate::fields::failure::{FieldError, SampleError, StageFailure};
 use crate::fields::moving::{SampleImage, check_image, number_of, sides};
 use crate::pipeline::{Pipeline, PointsSpec};
 use infeed_codec::decode::ImageFrame;
@@ -185,7 +185,7 @@ impl PointsPlan {
         drawn: impl IntoIterator<Item = &'s (usize, Step)>,
     ) -> Result<(Vec<MovingPoint>, Size), StageFailure> {
         let points = self.read(&record[self.field], image);
-        let points = points.map_err(|error| SampleError::Boxes(error).in_field(self.field))?;
+        let points = points.map_err(|error| SampleError::Field(error).in_field(self.field))?;
         let mut moving = MovingPoints {
             points,
             per_object: self.per_object,
@@ -229,12 +229,12 @@ impl PointsPlan {
     }
 
     /// Returns the points in pixels of the decoded image.
-    fn read(&self, bytes: &[u8], image: ImageFrame) -> Result<Vec<MovingPoint>, BoxesError> {
+    fn read(&self, bytes: &[u8], image: ImageFrame) -> Result<Vec<MovingPoint>, FieldError> {
         let (name, width) = (&self.spec.field, self.dtype.bytes());
         let numbers = numbers(&self.spec);
         let object = self.per_object * numbers;
         if !bytes.len().is_multiple_of(object * width) {
-            return Err(BoxesError {
+            return Err(FieldError {
                 problem: format!(
                     "`{name}` has {} numbers, which are no objects of {} points",
                     bytes.len() / width,
@@ -258,7 +258,7 @@ impl PointsPlan {
             }
             let [x, y, visibility] = values;
             if values.iter().any(|value| !value.is_finite()) || visibility < 0.0 {
-                return Err(BoxesError {
+                return Err(FieldError {
                     problem: format!(
                         "point {number} of `{name}` is {:?}, which are not finite numbers with a \
                          visibility of at least 0",

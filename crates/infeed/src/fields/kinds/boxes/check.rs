@@ -1,7 +1,7 @@
 //! Compares the boxes of records with their images, without decoding pixels.
 
 use super::plan::{BoxesPlan, plans};
-use crate::fields::failure::BoxesError;
+use crate::fields::failure::FieldError;
 use crate::pipeline::Pipeline;
 use infeed_codec::decode::{Decoder, ImageFrame, Limits};
 use infeed_core::sample::{Field, FieldKind, Pixels, Record};
@@ -58,7 +58,7 @@ impl BoxCheck {
     /// # Errors
     ///
     /// If the record has boxes that cannot be used.
-    pub fn count(&mut self, record: &Record) -> Result<BoxCount, BoxesError> {
+    pub fn count(&mut self, record: &Record) -> Result<BoxCount, FieldError> {
         let frame = match &self.pixels {
             Pixels::Raw { size, .. } => ImageFrame::upright(*size),
             Pixels::Encoded => {

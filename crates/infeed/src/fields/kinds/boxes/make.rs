@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::kept_boxes::{BoxPosition, KeptBoxes};
 use super::plan::{BoxesPlan, SIDES};
 use crate::fields::cells::put;
-use crate::fields::failure::{BoxesError, SampleError, StageFailure};
+use crate::fields::failure::{FieldError, SampleError, StageFailure};
 use crate::fields::moving::{SampleImage, number_of, sides};
 use infeed_codec::decode::ImageFrame;
 use infeed_codec::transform::{MovingBox, Step};
@@ -65,7 +65,7 @@ impl BoxesPlan {
                     boxes.len()
                 );
                 let fix = "give each box one row, or leave the field out of columns";
-                let error = SampleError::Boxes(BoxesError { problem, fix });
+                let error = SampleError::Field(FieldError { problem, fix });
                 return Err(error.in_field(column.field));
             }
             columns.push(match &column.points {
@@ -165,7 +165,7 @@ impl BoxesPlan {
         image: ImageFrame,
     ) -> Result<Vec<MovingBox>, StageFailure> {
         let boxes = self.moving(record, image);
-        boxes.map_err(|error| SampleError::Boxes(error).in_field(self.field))
+        boxes.map_err(|error| SampleError::Field(error).in_field(self.field))
     }
 
     /// As [`BoxesPlan::start`], with the problem of the boxes only.
@@ -173,12 +173,12 @@ impl BoxesPlan {
         &self,
         record: &[Bytes],
         image: ImageFrame,
-    ) -> Result<Vec<MovingBox>, BoxesError> {
+    ) -> Result<Vec<MovingBox>, FieldError> {
         let bytes: &[u8] = &record[self.field];
         let name = &self.spec.field;
         let width = self.dtype.bytes();
         if !bytes.len().is_multiple_of(SIDES * width) {
-            return Err(BoxesError {
+            return Err(FieldError {
                 problem: format!(
                     "`{name}` has {} numbers, which are no boxes",
                     bytes.len() / width
@@ -199,7 +199,7 @@ impl BoxesPlan {
             }
             let corners = self
                 .valid_corners(values)
-                .map_err(|(problem, fix)| BoxesError {
+                .map_err(|(problem, fix)| FieldError {
                     problem: format!("box {number} of `{name}` is {values:?}, {problem}"),
                     fix,
                 })?;
