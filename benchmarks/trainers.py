@@ -40,15 +40,23 @@ WORKERS = os.cpu_count() or 1
 MODELS = {"detect": "", "segment": "-seg", "pose": "-pose", "obb": "-obb"}
 MODELS |= {"classify": "-cls"}
 # More arguments of the training of Ultralytics.
-ARGUMENTS: dict[str, float] = {}
+ARGUMENTS: dict[str, Any] = {}
+# The loader of a trainer of Ultralytics that is measured.
+MEASURED = {"of": "train_loader"}
 # Corners of an outline, and keypoints of an object.
 CORNERS, POINTS = 24, 17
 # Images of CIFAR-10.
 CIFAR = 50_000
 
 
-def write_boxed(photos: Path, folder: Path, images: int, task: str) -> Path:
+def write_boxed(photos: Path, folder: Path, counts: tuple[int, int], task: str) -> Path:
     """Copies photographs, and writes their boxes for both trainers.
+
+    Args:
+        photos: Folder of photographs.
+        folder: Folder for the copies.
+        counts: Number of images for the training, and for its validation.
+        task: Task of Ultralytics.
 
     Returns:
         The `data.yaml` of Ultralytics. The COCO file for RF-DETR is in the folder of
@@ -58,7 +66,7 @@ def write_boxed(photos: Path, folder: Path, images: int, task: str) -> Path:
     files = sorted(
         path for path in photos.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg")
     )
-    for split, count in (("train", images), ("valid", BATCH)):
+    for split, count in zip(("train", "valid"), counts, strict=True):
         for kind in ("images", "labels"):
             (folder / split / kind).mkdir(parents=True)
         entries, annotations = [], []
@@ -138,7 +146,7 @@ def make_ultralytics(data: Path, size: int, cache: str | bool) -> tuple[Any, Any
     }
     trainer = YOLO(model).task_map[task]["trainer"](overrides=overrides)
     trainer._setup_train()
-    loader = trainer.train_loader
+    loader = getattr(trainer, MEASURED["of"])
     return loader, loader.close if cache else loader.reset
 
 
@@ -376,6 +384,11 @@ def main() -> None:
         metavar="NAME=NUMBER",
         help="argument of the training of Ultralytics, such as mixup=0.15",
     )
+    parser.add_argument(
+        "--validation",
+        action="store_true",
+        help="measure the loader of the validation of Ultralytics",
+    )
     parser.add_argument("--images", type=int, default=1200)
     parser.add_argument("--turns", type=int, default=3)
     given = parser.parse_args()
@@ -385,12 +398,15 @@ def main() -> None:
         is_detector = given.trainer in DETECTORS and given.task != "classify"
         for text in given.set:
             name, value = text.split("=")
-            ARGUMENTS[name] = float(value)
+            ARGUMENTS[name] = bool(float(value)) if name == "rect" else float(value)
+        counts = given.images, BATCH
+        if given.validation:
+            MEASURED["of"], counts = "test_loader", counts[::-1]
         own = given.trainer in ("rfdetr", "ultralytics")
         infeed.install(given.trainer if own else "torch", proof_seconds=0)
         photos = Path(folder) / "photos"
         if is_detector:
-            data = write_boxed(given.photos, photos, given.images, given.task)
+            data = write_boxed(given.photos, photos, counts, given.task)
         else:
             data = photos
             is_split = given.trainer == "ultralytics"

@@ -118,6 +118,11 @@ def unboxed_pipeline():
     )
 
 
+def test_a_size_is_no_coordinate_that_moves(caplog):
+    with unboxed_pipeline().batch(1, pad=True).open():
+        assert "canvas" not in caplog.text
+
+
 def test_without_padding_batches_must_have_one_size():
     with pytest.raises(ConfigError, match=r"batch\(n, pad=True\)"):
         unboxed_pipeline().batch(3)

@@ -34,6 +34,7 @@ EXAMPLES = [
     T.RandomPerspective(0.3, p=1),
     T.ElasticTransform((30, 60), sigma=4, fill=(1, 2, 3)),
     T.LongestMaxSize(640, antialias=False),
+    T.LongestMaxSize(640, round_up=True),
     T.RandomShortestSize((480, 512, 544), max_size=800),
     T.ScaleJitter((640, 480), scale_range=(0.8, 1.2)),
     T.RandomZoomOut(fill=(123, 117, 104), side_range=(1, 2)),

@@ -22,8 +22,8 @@ def read_rfdetr(dataset: Any) -> AdoptedDataset | str:
     """Reads a `CocoDetection` or `YoloDetection` of RF-DETR.
 
     Samples have the fields ``image``, normalized RGB ``[3, height, width]``; ``boxes``,
-    ``[n, 4]``, left, top, right and bottom in pixels; ``labels``, ``[n]``; and
-    ``number``, that of the sample.
+    ``[n, 4]``, left, top, right and bottom in pixels; ``labels`` and ``area``, ``[n]``,
+    the area as annotated in pixels of the file; and ``number``, that of the sample.
 
     Returns:
         The dataset, or the reason why RF-DETR makes its samples.
@@ -49,7 +49,9 @@ def read_rfdetr(dataset: Any) -> AdoptedDataset | str:
     # RF-DETR decodes JPEGs at a lower scale where they shrink a lot.
     reduces = getattr(dataset, "_draft_size", None) is not None
     records = Pipeline(source).decode(dct_scale=reduces)
-    records = records.boxes("boxes", columns=("labels",), min_size=0.0, min_area=0.0)
+    records = records.boxes(
+        "boxes", columns=("labels", "area"), min_size=0.0, min_area=0.0
+    )
     records = records.transform(*native, layout="CHW")
     finding = Finding(
         f"{name} of {len(dataset)} images", "sources.Memory, labels as it read them"
@@ -77,22 +79,24 @@ def rfdetr_source(dataset: Any) -> sources.Memory:
     """
     read = _read_coco if hasattr(dataset, "cat2label") else _read_yolo
     samples = [read(dataset, number) for number in range(len(dataset))]
-    boxes, labels = [], []
-    for _, found, classes in samples:
+    boxes, labels, areas = [], [], []
+    for _, found, classes, area in samples:
         has_area = (found[:, 2:] > found[:, :2]).all(axis=1)
         boxes.append(found[has_area].reshape(-1))
         labels.append(classes[has_area])
+        areas.append(area[has_area])
     return sources.Memory(
         image=[path for path, *_ in samples],
         boxes=ragged(boxes, np.float32),
         labels=ragged(labels, np.int64),
+        area=ragged(areas, np.float32),
         number=np.arange(len(samples)),
         kinds={"image": "image"},
     )
 
 
-# Path of an image, corners of its boxes, and their labels.
-_Labelled = tuple[str, Array, Array]
+# Path of an image, corners of its boxes, their labels, and their areas.
+_Labelled = tuple[str, Array, Array, Array]
 
 
 def _read_coco(dataset: Any, number: int) -> _Labelled:
@@ -104,14 +108,18 @@ def _read_coco(dataset: Any, number: int) -> _Labelled:
     labels = [one["category_id"] for one in found]
     labels = labels if mapped is None else [mapped[label] for label in labels]
     path = os.path.join(dataset.root, coco.imgs[image]["file_name"])
-    return path, boxes, np.array(labels, np.int64)
+    areas = np.array([one["area"] for one in found], np.float32)
+    return path, boxes, np.array(labels, np.int64), areas
 
 
 def _read_yolo(dataset: Any, number: int) -> _Labelled:
     found = dataset.sv_dataset.get_image_info(number)
     boxes = np.asarray(found.xyxy, np.float32).reshape(-1, 4)
     labels = np.asarray(found.class_id, np.int64).reshape(-1)
-    return str(found.image_path), boxes, labels
+    entry = dataset.coco.imgs[dataset.ids[number]]
+    inside = boxes.clip(0, [entry["width"], entry["height"]] * 2)
+    areas = (inside[:, 2:] - inside[:, :2]).prod(1)
+    return str(found.image_path), boxes, labels, areas
 
 
 def _translate(step: Any) -> list[Transform]:

@@ -165,7 +165,7 @@ def _setting(step: Any) -> str:
 def _fit(dataset: Any) -> tuple[str, list[Transform]]:
     """The image in the middle of a square, or of the shape of its batch."""
     size = dataset.imgsz
-    fit = T.LongestMaxSize(size, antialias=False)
+    fit = T.LongestMaxSize(size, antialias=False, round_up=True)
     if dataset.rect:
         return "imgsz, rect", [fit, T.CropOrPadTo("canvas", fill=_FILL)]
     return "imgsz", [fit, T.CropOrPad(size, size, fill=_FILL)]

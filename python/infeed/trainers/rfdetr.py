@@ -1,8 +1,8 @@
-"""infeed in RF-DETR: the batches of a training for detection."""
+"""infeed in RF-DETR: the batches for detection."""
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal
 
 import rfdetr
 import torch
@@ -31,55 +31,86 @@ _TRIED = "1.11"
 _ORIGINAL = module_data.RFDETRDataModule
 _USERS = (training, cli, rfdetr)
 _CLASS = "RFDETRDataModule"
+# The use of each dataset.
+_WORK = {"train": "training", "val": "validation", "test": "test"}
 
 
 class RFDETRDataModule(_ORIGINAL):  # type: ignore[misc, valid-type]
-    """The data module of RF-DETR with the training batches of infeed.
+    """The data module of RF-DETR with the batches of infeed.
 
     `install` makes it the class that ``RFDETR.train`` uses. A data module of your own
     can inherit from it.
     """
 
-    _infeed: "RfdetrLoader | None" = None
+    # Loaders that need to be closed, by the name of the dataset.
+    _replaced: "dict[str, RfdetrLoader] | None" = None
 
     def train_dataloader(self) -> Any:
         """Returns the loader of a training."""
-        loader = super().train_dataloader()
+        return self._replace(super().train_dataloader, "train")
+
+    def val_dataloader(self) -> Any:
+        """Returns the loader of validations."""
+        return self._replace(super().val_dataloader, "val")
+
+    def test_dataloader(self) -> Any:
+        """Returns the loader of a test."""
+        return self._replace(super().test_dataloader, "test")
+
+    def _replace(self, make: Callable[[], Any], name: str) -> Any:
+        """Returns the loader that replaces one of RF-DETR, or that one.
+
+        Args:
+            make: Makes the loader of RF-DETR.
+            name: The dataset: ``"train"``, ``"val"`` or ``"test"``.
+        """
+        loader = make()
         settings = settings_of(NAME)
         # Pictures of some samples are made before there is a trainer.
         if settings is None or self.trainer is None:
             return loader
         logger = get_logger()
-        draft = getattr(self._dataset_train, "_draft_size", None)
-        if settings.cache is not None:
+        dataset = getattr(self, f"_dataset_{name}")
+        draft = getattr(dataset, "_draft_size", None)
+        if settings.cache is not None and draft is not None:
             # The cache keeps whole images.
-            self._dataset_train._draft_size = None
+            dataset._draft_size = None
         found = _recognize(loader)
-        if isinstance(found, str):
-            logger.warning(f"infeed: batches stay with RF-DETR: {found}")
-            self._dataset_train._draft_size = draft
-            return loader
+        is_training = name == "train"
         compared = None
-        if self.trainer.is_global_zero:
+        if not isinstance(found, str) and self.trainer.is_global_zero:
+            theirs = loader if is_training else None
             compared = report(
-                found.read, loader, found.pipeline, settings, _TITLE, logger.info
+                found.read,
+                theirs,
+                found.pipeline,
+                settings,
+                _TITLE,
+                logger.info,
+                f"the batches of this {_WORK[name]}",
             )
             # The measurement has started its processes.
-            loader = super().train_dataloader()
-        if samples_differ(compared):
-            logger.warning(f"infeed: batches stay with RF-DETR: {DIFFERENCE}")
-            self._dataset_train._draft_size = draft
+            loader = make()
+        if not isinstance(found, str) and samples_differ(compared):
+            found = DIFFERENCE
+        if isinstance(found, str):
+            of = "batches" if is_training else f"batches of the {_WORK[name]}"
+            logger.warning(f"infeed: {of} stay with RF-DETR: {found}")
+            if draft is not None:
+                dataset._draft_size = draft
             return loader
         # A prediction for several processes would need the rates of all.
         gain = compared.gain if compared and self.trainer.world_size == 1 else None
-        self._infeed = RfdetrLoader(self, loader, found.pipeline, settings, gain)
-        return self._infeed
+        kind = RfdetrLoader if is_training else OrderedLoader
+        made = kind(self, dataset, loader, found.pipeline, settings, gain)
+        self._replaced = {**(self._replaced or {}), name: made}
+        return made
 
     def teardown(self, stage: str) -> None:
-        """Prints how the first epoch waited, and ends the threads of the loader."""
+        """Prints how the first epoch waited, and ends the threads of the loaders."""
         super().teardown(stage)
-        loader, self._infeed = self._infeed, None
-        if loader is not None:
+        loaders, self._replaced = self._replaced or {}, None
+        for loader in loaders.values():
             loader.report_epoch()
             loader.close()
 
@@ -95,15 +126,21 @@ class RfdetrLoader(TrainerLoader):
 
     Args:
         module: The data module, whose trainer has the epoch and the ranks.
+        dataset: The dataset.
         original: The loader that it replaces, whose other attributes it has.
         batches: Pipeline of the batches of one process.
         settings: Settings of `infeed.install`.
         gain: Measured rates of both loaders; None: nothing is predicted.
     """
 
+    # Whether areas are those of the annotations, in pixels of the resized image. After a
+    # crop, they are those of the boxes.
+    has_whole_images = False
+
     def __init__(
         self,
         module: Any,
+        dataset: Any,
         original: Any,
         batches: Pipeline,
         settings: Settings,
@@ -111,6 +148,7 @@ class RfdetrLoader(TrainerLoader):
     ) -> None:
         super().__init__(original, _TITLE, gain, get_logger().info)
         self._module, self._batches, self._settings = module, batches, settings
+        self._dataset = dataset
         self._is_restored = False
         # Lightning would look for a sampler of PyTorch.
         self.sampler = self.batch_sampler = None
@@ -135,22 +173,25 @@ class RfdetrLoader(TrainerLoader):
 
     def describe(self) -> tuple[Pipeline, dict[str, Any]]:
         """Returns the pipeline of a training, and the options of its loader."""
-        trainer, seed = self._module.trainer, self._module.train_config.seed
-        size = self.batch_size * int(trainer.world_size)
-        # The samples fill the last batch.
-        pipeline = self._batches.shuffle(seed=seed or 0).batch(size, tail="drop")
+        trainer = self._module.trainer
+        pipeline = self.arrange(self._batches, int(trainer.world_size))
         options = self._settings.options(self._settings.cache)
         device = trainer.strategy.root_device
         if device.type == "cuda":
             options["device"] = str(device)
         return pipeline, options
 
+    def arrange(self, records: Pipeline, world: int) -> Pipeline:
+        """Returns the batches of all processes, whose number is `world`."""
+        records = records.shuffle(seed=self._module.train_config.seed or 0)
+        # The samples fill the last batch.
+        return records.batch(self.batch_size * world, tail="drop")
+
     def converter(self) -> Callable[[dict[str, Any]], Any]:
         """Returns the function that turns batches into those of RF-DETR."""
         model, settings = self._module.model_config, self._module.train_config
         block = model.patch_size * model.num_windows
-        dataset = self._module._dataset_train
-        ids, entries = dataset.ids, dataset.coco.imgs
+        ids, entries = self._dataset.ids, self._dataset.coco.imgs
 
         def convert(batch: dict[str, Any]) -> Any:
             images = batch["image"]
@@ -159,7 +200,9 @@ class RfdetrLoader(TrainerLoader):
             corners = torch.as_tensor(values).reshape(-1, 4)
             labels = torch.as_tensor(batch["labels"][0])
             low, high = corners[:, :2], corners[:, 2:]
-            area = (high - low).prod(1)
+            is_whole = self.has_whole_images
+            area = batch["area"][0] if is_whole else (high - low).prod(1)
+            area = torch.as_tensor(area)
             of_image = torch.tensor([width, height] * 2).to(corners)
             boxes = torch.cat([(low + high) / 2, high - low], 1) / of_image
             ends = torch.as_tensor(offsets).tolist()
@@ -167,12 +210,13 @@ class RfdetrLoader(TrainerLoader):
             for row, number in enumerate(batch["number"].tolist()):
                 part = slice(int(ends[row]), int(ends[row + 1]))
                 entry = entries[ids[number]]
+                share = width / entry["width"] * (height / entry["height"])
                 targets.append(
                     {
                         "boxes": boxes[part],
                         "labels": labels[part],
                         "image_id": torch.tensor([ids[number]]),
-                        "area": area[part],
+                        "area": area[part] * (share if is_whole else 1.0),
                         "iscrowd": torch.zeros_like(labels[part]),
                         "orig_size": torch.tensor([entry["height"], entry["width"]]),
                         "size": torch.tensor([height, width]),
@@ -186,6 +230,25 @@ class RfdetrLoader(TrainerLoader):
             return nested, tensors.pack_targets(targets) if packs else tuple(targets)
 
         return convert
+
+
+class OrderedLoader(RfdetrLoader):
+    """The batches of validations or tests, in the order of the dataset."""
+
+    has_whole_images = True
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields all batches."""
+        yield from self.iterate(0)
+
+    def arrange(self, records: Pipeline, world: int) -> Pipeline:
+        """Returns the batches of all processes, whose number is `world`."""
+        # As with a sampler of PyTorch, all processes have equal numbers of samples.
+        tail: Literal["keep", "wrap"] = "wrap" if world > 1 else "keep"
+        return records.batch(self.batch_size * world, tail=tail)
+
+    def report_epoch(self) -> None:
+        """Prints nothing: the times of the training are those that matter."""
 
 
 def install() -> None:

@@ -16,11 +16,14 @@ class LongestMaxSize(Transform):
         interpolation: Filter for images.
         antialias: False: a pixel is made of the few source pixels next to its centre,
             as in ``Resize`` and OpenCV. Smaller images show aliasing.
+        round_up: Whether the shorter side is rounded up, as in Ultralytics. False: to
+            the nearest integer.
     """
 
     max_size: int
     interpolation: Interpolation = "bilinear"
     antialias: bool = True
+    round_up: bool = False
 
 
 @dataclass(frozen=True, repr=False)

@@ -6,8 +6,8 @@ import numpy as np
 from PIL import Image
 
 IMAGES = 40
-# Resized to a longer side of 96, they have sides that are even numbers.
-SIZES = [(60, 80), (128, 96), (96, 72), (144, 144), (60, 120), (100, 60)]
+# Resized to a longer side of 96, the last one has a side that is no whole number.
+SIZES = [(60, 80), (128, 96), (96, 72), (144, 144), (60, 120), (100, 60), (130, 61)]
 # The second and the third point are a pair.
 POINTS, FLIP_INDEX = 4, [0, 2, 1, 3]
 

@@ -122,7 +122,7 @@ def module_of(coco_folder, tmp_path):
 
     yield make
     for module in loaders:
-        if hasattr(module, "_infeed"):
+        if hasattr(module, "_replaced"):
             module.teardown("fit")
 
 
@@ -186,6 +186,68 @@ def test_samples_without_augmentation_are_equal(
         assert apart.max() <= (5 if is_reduced else 2.01) / 255 / 0.224, number
         np.testing.assert_array_equal(own_target["labels"], target["labels"])
         np.testing.assert_allclose(own_target["boxes"], target["boxes"], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["coco", "yolo"])
+def test_validations_have_equal_batches(module_of, coco_folder, yolo_folder, kind):
+    folder = {"coco": coco_folder, "yolo": yolo_folder}[kind]
+    settings = {"folder": folder, "model": {"resolution": 320}, "batch_size": 3}
+    theirs = list(module_of(**settings).val_dataloader())
+    infeed.install("rfdetr", proof_seconds=20)
+    try:
+        loader = module_of(**settings).val_dataloader()
+    finally:
+        infeed.uninstall()
+    assert type(loader).__name__ == "OrderedLoader"
+
+    # A validation ends early, and the next one begins again.
+    next(iter(loader))
+    for _ in range(2):
+        for (images, targets), (own, own_targets) in zip(theirs, loader, strict=True):
+            apart = (own.tensors - images.tensors).abs().max()
+            assert apart <= 2.01 / 255 / 0.224
+            assert torch.equal(own.mask, images.mask)
+            for target, own_target in zip(targets, own_targets, strict=True):
+                assert target.keys() == own_target.keys()
+                for name, value in target.items():
+                    np.testing.assert_allclose(
+                        own_target[name], value, rtol=1e-4, atol=1e-5, err_msg=name
+                    )
+
+
+def test_processes_share_a_validation(with_infeed, module_of, monkeypatch):
+    whole = [*chain.from_iterable(ids_of(module_of().val_dataloader()))]
+    of_ranks = []
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        module = module_of(trainer_with(world_size=2), batch_size=3)
+        of_ranks.append(ids_of(module.val_dataloader()))
+
+    steps = list(zip(*of_ranks, strict=True))
+    joined = [number for one, other in steps for number in one + other]
+    assert joined[: len(whole)] == whole
+    assert all(len(one) == len(other) for one, other in steps)
+
+
+def test_a_training_validates_and_tests_its_model(
+    with_infeed, coco_folder, tmp_path, trainer_log, monkeypatch
+):
+    from infeed.trainers.rfdetr import OrderedLoader
+
+    seen = []
+    iterate = OrderedLoader.iterate
+
+    def count(self, epoch):
+        for batch in iterate(self, epoch):
+            seen.append(len(batch[1]))
+            yield batch
+
+    monkeypatch.setattr(OrderedLoader, "iterate", count)
+    train(coco_folder, tmp_path, epochs=1, eval_interval=1)
+
+    assert sum(seen) >= 8
+    assert "stay with RF-DETR" not in trainer_log.text
 
 
 def test_a_batch_has_the_layout_of_rfdetr(loader_of):
@@ -390,14 +452,14 @@ def test_a_resumed_training_has_the_batches_of_its_epoch(
     from infeed.trainers.rfdetr import RfdetrLoader
 
     seen = []
-    iterate = RfdetrLoader.iterate
+    iterate = RfdetrLoader.__iter__
 
-    def record(self, epoch):
-        for batch in iterate(self, epoch):
+    def record(self):
+        for batch in iterate(self):
             seen.append([int(one["image_id"]) for one in batch[1]])
             yield batch
 
-    monkeypatch.setattr(RfdetrLoader, "iterate", record)
+    monkeypatch.setattr(RfdetrLoader, "__iter__", record)
     train(coco_folder, tmp_path / "whole", epochs=2)
     whole, seen[:] = list(seen), []
     assert trainer_log.text.count("infeed: a step of the first epoch took") == 1
@@ -419,16 +481,16 @@ import test_rfdetr
 
 if __name__ == "__main__":
     infeed.install("rfdetr", proof_seconds=0)
-    iterate = RfdetrLoader.iterate
+    iterate = RfdetrLoader.__iter__
     folder, output, seen = map(test_rfdetr.Path, sys.argv[1:])
 
-    def record(self, epoch):
-        for batch in iterate(self, epoch):
+    def record(self):
+        for batch in iterate(self):
             with open(seen / str(os.getpid()), "a") as file:
                 print([int(one["image_id"]) for one in batch[1]], file=file)
             yield batch
 
-    RfdetrLoader.iterate = record
+    RfdetrLoader.__iter__ = record
     test_rfdetr.train(folder, output, epochs=1, batch_size=4, devices=2, strategy="ddp")
 """
 

@@ -1,6 +1,7 @@
 //! Sizes for detection: `LongestMaxSize`, `RandomShortestSize` and `ScaleJitter`.
 //!
-//! Source: torchvision.transforms.v2 for the random sizes, albumentations for `LongestMaxSize`.
+//! Source: torchvision.transforms.v2 for the random sizes, albumentations for `LongestMaxSize`, whose
+//! `round_up` is the rounding of Ultralytics.
 //! Pixels are those of `Resize`.
 
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ pub(super) fn push_scaled(
     transform: &'static str,
     image: Size,
     factor: f64,
-    round: fn(f64) -> f64,
+    round: impl Fn(f64) -> f64,
     (filter, antialias): (Filter, bool),
     steps: &mut Vec<Step>,
 ) -> Result<()> {
@@ -58,6 +59,9 @@ pub struct LongestMaxSize {
     /// Whether the filter becomes wider as the image shrinks, as in [`super::Resize`].
     #[serde(default = "default_antialias", skip_serializing_if = "Clone::clone")]
     pub antialias: bool,
+    /// Whether the shorter side is rounded up, as in Ultralytics, and not to the nearest integer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub round_up: bool,
 }
 
 impl LongestMaxSize {
@@ -67,6 +71,7 @@ impl LongestMaxSize {
             max_size,
             interpolation: Filter::default(),
             antialias: default_antialias(),
+            round_up: false,
         }
     }
 }
@@ -91,9 +96,13 @@ impl Operation for LongestMaxSize {
 
     fn draw(&self, image: Size, _rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let factor = f64::from(self.max_size) / f64::from(image.height.max(image.width));
-        let (name, round) = ("LongestMaxSize", f64::round_ties_even);
+        let most = f64::from(self.max_size);
+        let round = |side: f64| match self.round_up {
+            true => side.ceil().min(most),
+            false => side.round_ties_even(),
+        };
         let filter = (self.interpolation, self.antialias);
-        push_scaled(name, image, factor, round, filter, steps)
+        push_scaled("LongestMaxSize", image, factor, round, filter, steps)
     }
 }
 

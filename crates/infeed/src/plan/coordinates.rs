@@ -120,8 +120,8 @@ struct Mismatch<'a> {
 }
 
 /// Returns the first transform that moves or mixes pixels next to fields with this evidence. Leaves
-/// out the fields that the description keeps or moves as boxes, and the labels that the transform
-/// mixes.
+/// out the fields that the description keeps or moves as boxes, the sizes of results, and the labels
+/// that the transform mixes.
 fn mismatch<'a>(
     pipeline: &Pipeline,
     transforms: &[Transform],
@@ -143,6 +143,9 @@ fn mismatch<'a>(
                 && !pipeline.keep.contains(&field.name)
                 && !boxes.iter().any(|spec| spec.moves(&field.name))
                 && !points.iter().any(|spec| spec.field == field.name)
+                && !transforms
+                    .iter()
+                    .any(|one| one.size_field() == Some(&field.name))
                 && label != Some(field.name.as_str())
         };
         let held: Vec<&Field> = fields.iter().filter(is_held).collect();

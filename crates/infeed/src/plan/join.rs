@@ -184,7 +184,10 @@ pub(crate) fn plan(
     }
     let mut after = all().skip(first + 1);
     if let Some((at, _)) = after.find(|(_, transform)| transform.size_field().is_some()) {
-        let problem = format!("a joined image has no record; put it before {}", of_first.name());
+        let problem = format!(
+            "a joined image has no record; put it before {}",
+            of_first.name()
+        );
         return wrong(at, problem);
     }
     let keeps_channels = |channels| {

@@ -338,6 +338,11 @@ fn sizes_for_detection_are_those_of_the_formulas() {
         size(112, 150),
         "112.5 to even"
     );
+    let up = LongestMaxSize {
+        round_up: true,
+        ..LongestMaxSize::new(151)
+    };
+    assert_eq!(resized(up.into()), size(114, 151), "113.25 up");
     assert_eq!(
         resized(RandomShortestSize::new([150]).into()),
         size(150, 200)
