@@ -41,7 +41,7 @@ MODELS = {"detect": "", "segment": "-seg", "pose": "-pose", "obb": "-obb"}
 MODELS |= {"classify": "-cls"}
 # More arguments of the training of Ultralytics.
 ARGUMENTS: dict[str, Any] = {}
-# The loader of a trainer of Ultralytics that is measured.
+# The loader of a trainer that is measured.
 MEASURED = {"of": "train_loader"}
 # Corners of an outline, and keypoints of an object.
 CORNERS, POINTS = 24, 17
@@ -166,7 +166,8 @@ def make_rfdetr(data: Path, size: int, cache: str | bool) -> tuple[Any, Any]:
         **found, strategy=strategy, accumulate_grad_batches=1
     )
     module.setup("fit")
-    loader = module.train_dataloader()
+    is_validation = MEASURED["of"] == "test_loader"
+    loader = module.val_dataloader() if is_validation else module.train_dataloader()
 
     def end() -> None:
         if hasattr(loader, "close"):
@@ -387,7 +388,7 @@ def main() -> None:
     parser.add_argument(
         "--validation",
         action="store_true",
-        help="measure the loader of the validation of Ultralytics",
+        help="measure the loader of the validation of Ultralytics or RF-DETR",
     )
     parser.add_argument("--images", type=int, default=1200)
     parser.add_argument("--turns", type=int, default=3)

@@ -17,30 +17,59 @@ from infeed.trainers.loader import DIFFERENCE, print_line, report
 
 NAME = "keras"
 _TITLE = "Keras"
+# Parameters of `fit` that have data: the batches, and the number of their steps.
+_BATCHES = {"x": "the batches of fit", "validation_data": "the batches of validation"}
+_STEPS = {"x": "steps_per_epoch", "validation_data": "validation_steps"}
 # Models inherit it from the trainer of their backend.
 _ORIGINAL = keras.Model.fit
 
 
 @functools.wraps(_ORIGINAL)
 def fit(model: Any, x: Any = None, *arguments: Any, **options: Any) -> Any:
-    """Trains a model, with the batches of infeed if it can make those of ``x``."""
+    """Trains a model, with the batches of infeed if it can make those of its data."""
     settings = settings_of(NAME)
-    if settings is None or is_own() or not is_graph(x):
+    if settings is None or is_own():
         return _ORIGINAL(model, x, *arguments, **options)
-    with own_loops():
-        found = _recognize(x, options)
-        loader = found if isinstance(found, str) else _open(found, x, settings)
-    if isinstance(loader, str):
-        print_line(f"infeed: the batches of fit stay with {_TITLE}: {loader}")
-        return _ORIGINAL(model, x, *arguments, **options)
+    data = {"x": x, "validation_data": options.get("validation_data")}
+    steps = {name: options.get(argument) for name, argument in _STEPS.items()}
+    loaders = {}
     try:
-        if epoch := int(options.get("initial_epoch") or 0):
-            loader.set_epoch(epoch)
+        for name, dataset in data.items():
+            if is_graph(dataset):
+                loader = _loader_of(name, dataset, steps[name], settings)
+                if loader is not None:
+                    loaders[name] = loader
+        if "x" in loaders and (epoch := int(options.get("initial_epoch") or 0)):
+            loaders["x"].set_epoch(epoch)
         is_tensorflow = keras.backend.backend() == "tensorflow"
-        data = loader.dataset() if is_tensorflow else loader
-        return _ORIGINAL(model, data, *arguments, **options)
+        made = {
+            name: loader.dataset() if is_tensorflow else loader
+            for name, loader in loaders.items()
+        }
+        return _ORIGINAL(model, made.pop("x", x), *arguments, **options | made)
     finally:
-        loader.close()
+        for loader in loaders.values():
+            loader.close()
+
+
+def _loader_of(name: str, dataset: Any, steps: int | None, settings: Settings) -> Any:
+    """Returns the loader that replaces a dataset; None if it stays.
+
+    Args:
+        name: The parameter of `fit` that has it.
+        dataset: The dataset of tf.data.
+        steps: Steps of an epoch; None: all of the data.
+        settings: Settings of `infeed.install`.
+    """
+    with own_loops():
+        found = _recognize(dataset, name, steps)
+        loader = (
+            found if isinstance(found, str) else _open(found, dataset, settings, name)
+        )
+    if isinstance(loader, str):
+        print_line(f"infeed: {_BATCHES[name]} stay with {_TITLE}: {loader}")
+        return None
+    return loader
 
 
 def install() -> None:
@@ -53,10 +82,10 @@ def uninstall() -> None:
     keras.Model.fit = _ORIGINAL
 
 
-def _recognize(dataset: Any, options: dict[str, Any]) -> RecognizedLoader | str:
+def _recognize(dataset: Any, name: str, steps: int | None) -> RecognizedLoader | str:
     """Returns the pipeline of a dataset, or the reason why it stays."""
-    if options.get("steps_per_epoch") is not None:
-        return "steps_per_epoch is set, and an epoch of infeed is a pass over the data"
+    if steps is not None:
+        return f"{_STEPS[name]} is set, and an epoch of infeed is a pass over the data"
     try:
         found = recognize(dataset)
     except ConfigError as error:
@@ -65,16 +94,16 @@ def _recognize(dataset: Any, options: dict[str, Any]) -> RecognizedLoader | str:
     return found if unknown is None else f"{unknown.part}: {unknown.reason}"
 
 
-def _open(found: RecognizedLoader, dataset: Any, settings: Settings) -> Any:
+def _open(found: RecognizedLoader, dataset: Any, settings: Settings, name: str) -> Any:
     """Returns the loader that replaces a dataset, or why it stays, after comparing."""
     pipeline = found.pipeline
     if pipeline._seed is not None:
         # `keras.utils.set_random_seed` sets it.
         with restore_generators():
             pipeline = pipeline.shuffle(seed=int(np.random.randint(1 << 31)))
-    scope = f"the batches of fit. Validation stays with {_TITLE}"
+    theirs = dataset if name == "x" else None
     compared = report(
-        found.read, dataset, pipeline, settings, _TITLE, print_line, scope
+        found.read, theirs, pipeline, settings, print_line, _BATCHES[name]
     )
     if compared.proof is not None and not compared.proof.is_equivalent:
         return DIFFERENCE

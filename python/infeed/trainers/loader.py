@@ -265,9 +265,8 @@ def report(
     loader: Any | None,
     pipeline: Pipeline,
     settings: Settings,
-    trainer: str,
     log: Log,
-    scope: str | None = None,
+    scope: str,
 ) -> Report:
     """Prints what replaces a loader, and compares samples and rates.
 
@@ -278,16 +277,13 @@ def report(
         loader: The loader that is replaced; None: no rates are measured.
         pipeline: The pipeline of its batches.
         settings: Settings of `infeed.install`.
-        trainer: Name of the trainer, as users write it.
         log: Prints lines.
-        scope: The batches that infeed makes. None: all of the training's.
+        scope: The batches that infeed makes.
 
     Returns:
         The comparison, and the rates of both loaders.
     """
     width = max(len(finding.part) for finding in found.findings)
-    if scope is None:
-        scope = f"the batches of this training. Validation stays with {trainer}"
     lines = [
         f"infeed {__version__} makes {scope}. INFEED_TRAINERS=off gives its loader "
         "back."

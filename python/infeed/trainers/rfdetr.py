@@ -85,7 +85,6 @@ class RFDETRDataModule(_ORIGINAL):  # type: ignore[misc, valid-type]
                 theirs,
                 found.pipeline,
                 settings,
-                _TITLE,
                 logger.info,
                 f"the batches of this {_WORK[name]}",
             )
@@ -133,8 +132,8 @@ class RfdetrLoader(TrainerLoader):
         gain: Measured rates of both loaders; None: nothing is predicted.
     """
 
-    # Whether areas are those of the annotations, in pixels of the resized image. After a
-    # crop, they are those of the boxes.
+    # Whether areas are those of annotations, in pixels of the resized image. After a
+    # crop, they are those of boxes.
     has_whole_images = False
 
     def __init__(

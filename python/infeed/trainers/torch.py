@@ -294,7 +294,7 @@ def _report(
     return report(
         *(read, theirs, samples.pipeline(size)),
         dataclasses.replace(settings, proof_seconds=seconds),
-        *(TITLE, print_line, scope),
+        *(print_line, scope),
     )
 
 

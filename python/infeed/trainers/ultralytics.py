@@ -99,7 +99,7 @@ class InfeedTraining:
             theirs = loader if is_training else None
             scope = f"the batches of this {'training' if is_training else 'validation'}"
             log = LOGGER.info
-            compared = report(found, theirs, pipeline, settings, _TITLE, log, scope)
+            compared = report(found, theirs, pipeline, settings, log, scope)
             loader.reset()
         if samples_differ(compared):
             return DIFFERENCE

@@ -83,6 +83,48 @@ def test_fit_takes_each_sample_once_from_infeed(dataset_of, shuffle, capsys):
     assert train(dataset_of(shuffle=False)) == train(dataset_of(shuffle=False))
 
 
+def test_a_validation_takes_its_batches_from_infeed(dataset_of, capsys):
+    def validate() -> list[float]:
+        return validation_losses(dataset_of(seed=1), dataset_of(shuffle=False))
+
+    theirs = validate()
+    infeed.install("keras", proof_seconds=2)
+    try:
+        ours = validate()
+    finally:
+        infeed.uninstall()
+
+    assert "infeed 0.1.0 makes the batches of validation" in capsys.readouterr().err
+    assert len(ours) == 3
+    assert ours == pytest.approx(theirs, rel=1e-2)
+
+
+def test_an_unknown_validation_stays_with_keras(with_infeed, dataset_of, capsys):
+    halved = dataset_of(shuffle=False).map(lambda x, y: (x / 2, y))
+
+    validation_losses(dataset_of(), halved)
+    validation_losses(dataset_of(), dataset_of(), validation_steps=2)
+    printed = capsys.readouterr().err
+
+    assert "infeed: the batches of validation stay with Keras: map(" in printed
+    assert "the batches of validation stay with Keras: validation_steps" in printed
+    assert printed.count("makes the batches of fit") == 2
+
+
+def validation_losses(dataset, validation, **options) -> list[float]:
+    """Returns the losses of the validation in three epochs without learning."""
+    keras.utils.set_random_seed(5)
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile(
+        keras.optimizers.SGD(0.0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    history = model.fit(
+        dataset, epochs=3, verbose=0, validation_data=validation, **options
+    )
+    return history.history["val_loss"]
+
+
 def test_an_initial_epoch_continues_with_its_samples(with_infeed, dataset_of):
     whole = train(dataset_of(seed=1), epochs=3)
     rest = train(dataset_of(seed=1), epochs=3, initial_epoch=1)
