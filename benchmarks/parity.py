@@ -50,7 +50,7 @@ These transforms have no counterpart to compare value by value:
 | `CropOrPad`, `CropOrPadTo` | TensorFlow's `resize_with_crop_or_pad`: the same values |
 | `OneHot`, `ClassIndex` | exact by definition |
 | `MixUp`, `CutMix` | the papers; torchvision mixes within a batch |
-| `LongestMaxSize` | albumentations' sizes, with `round_up=True` those of Ultralytics; the pixels of `Resize` |
+| `LongestMaxSize` | sizes of albumentations or Ultralytics, pixels of `Resize` |
 | `RandomSizedCrop` | the regions of RF-DETR, and the pixels of `Resize` |
 | `RandomIoUCrop` | `functional.crop`, at most 100 minimum overlaps per image |
 | `CopyPaste` | the masks and pixels of torchvision's reference for detection |

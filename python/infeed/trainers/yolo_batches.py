@@ -58,7 +58,7 @@ class YoloBatches:
             "ori_shape": tuple(shapes),
             "resized_shape": ((height, width),) * len(numbers),
             "ratio_pad": tuple(
-                self._placed(shape, (height, width)) for shape in shapes
+                self._ratio_pad(shape, (height, width)) for shape in shapes
             ),
         }
         if self._has_masks:
@@ -73,7 +73,7 @@ class YoloBatches:
             made["bboxes"] = torch.from_numpy(boxes)
         return made
 
-    def _placed(self, shape: tuple[int, int], canvas: tuple[int, int]) -> Any:
+    def _ratio_pad(self, shape: tuple[int, int], canvas: tuple[int, int]) -> Any:
         """Returns where an image is on its canvas, as Ultralytics does.
 
         Ratios of height and width of the resized image to the file, and in a validation
