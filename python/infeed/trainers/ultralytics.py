@@ -104,6 +104,8 @@ class InfeedTraining:
         if samples_differ(compared):
             return DIFFERENCE
         if not is_training:
+            if not len(loader.sampler):
+                return "this process has no sample"
             return ValidationLoader(self, loader, settings)
         # A prediction for several processes would need the rates of all.
         gain = compared.gain if compared and _world_of(self) == 1 else None

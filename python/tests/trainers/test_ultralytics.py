@@ -465,6 +465,11 @@ def test_a_process_validates_its_samples(with_infeed, trainer_of, rank_sampler):
     assert type(loader).__name__ == "ValidationLoader"
     assert files == [validation.dataset.im_files[number] for number in sampler]
     assert 0 < len(files) < len(validation.dataset)
+    # One batch is too few for two processes.
+    original.sampler = rank_sampler(validation.dataset, batch_size=12)
+    original.sampler.num_batches = 1
+    found = trainer._replace(original, validation._settings, False, is_first=False)
+    assert found == "this process has no sample"
 
 
 def test_shaped_batches_of_several_processes_stay(
