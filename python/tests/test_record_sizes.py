@@ -101,7 +101,7 @@ def test_the_tiles_of_a_mosaic_can_have_sizes_of_their_records():
         ([T.CropOrPadTo("boxes")], "`boxes` is no size; use a field with two integers"),
         (
             [T.Mosaic(96), T.CropOrPadTo("canvas")],
-            "a joined image has no record; put it before Mosaic",
+            "an image after Mosaic has several records; put it before Mosaic",
         ),
     ],
 )

@@ -35,47 +35,42 @@ _TRIED = "8.4"
 _CONTIGUOUS = "ContiguousDistributedSampler"
 
 
-class InfeedTraining:
-    """A trainer of Ultralytics with the batches of infeed.
-
-    A trainer of your own can inherit from it, and then from one of Ultralytics.
-    """
+class InfeedLoaders:
+    """Trainers and validators of Ultralytics whose loaders infeed replaces."""
 
     args: Any
+    # Why the batches of the training stay with Ultralytics.
+    _reason: str | None = None
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        # Reasons why batches stay with Ultralytics, by mode.
-        self._why_not: dict[str, str] = {}
-        super().__init__(*arguments, **options)
-
-    def get_dataloader(
-        self,
-        dataset_path: str,
-        batch_size: int = 16,
-        rank: int = 0,
-        mode: str = "train",
+    def replace_loader(
+        self, make: Callable[[], Any], *, is_training: bool, is_first: bool
     ) -> Any:
-        """Returns the loader of a training or a validation."""
-        original = super().get_dataloader  # type: ignore[misc]
+        """Returns the loader that replaces one of Ultralytics, or that one.
+
+        Args:
+            make: Makes the loader of Ultralytics.
+            is_training: Whether it is the loader of a training.
+            is_first: Whether this is the process that reports.
+        """
         settings = settings_of(NAME)
         if settings is None:
-            return original(dataset_path, batch_size, rank, mode)
+            return make()
         cache = self.args.cache
         # infeed keeps decoded images itself.
         self.args.cache = False
         try:
-            loader = original(dataset_path, batch_size, rank, mode)
+            loader = make()
         finally:
             self.args.cache = cache
-        is_training = mode == "train"
-        made = self._replace(loader, settings, is_training, rank in (-1, 0))
+        made = self._replace(loader, settings, is_training, is_first)
         if isinstance(made, TrainerLoader):
             return made
-        if self._why_not.get("train") != made:
+        if self._reason != made:
             of = "batches" if is_training else "batches of the validation"
             LOGGER.warning(f"infeed: {of} stay with Ultralytics: {made}")
-        self._why_not[mode] = made
-        return original(dataset_path, batch_size, rank, mode) if cache else loader
+        if is_training:
+            self._reason = made
+        return make() if cache else loader
 
     def _replace(
         self, loader: Any, settings: Settings, is_training: bool, is_first: bool
@@ -111,6 +106,28 @@ class InfeedTraining:
         gain = compared.gain if compared and _world_of(self) == 1 else None
         return YoloLoader(self, loader, settings, gain)
 
+
+class InfeedTraining(InfeedLoaders):
+    """A trainer of Ultralytics with the batches of infeed.
+
+    A trainer of your own can inherit from it, and then from one of Ultralytics.
+    """
+
+    def get_dataloader(
+        self,
+        dataset_path: str,
+        batch_size: int = 16,
+        rank: int = 0,
+        mode: str = "train",
+    ) -> Any:
+        """Returns the loader of a training or a validation."""
+        make = super().get_dataloader  # type: ignore[misc]
+        return self.replace_loader(
+            lambda: make(dataset_path, batch_size, rank, mode),
+            is_training=mode == "train",
+            is_first=rank in (-1, 0),
+        )
+
     def run_callbacks(self, event: str) -> None:
         """Runs the callbacks, and prints how the first epoch waited."""
         super().run_callbacks(event)  # type: ignore[misc]
@@ -118,6 +135,20 @@ class InfeedTraining:
         # The progress bar of the epoch has ended here.
         if event == "on_fit_epoch_end" and isinstance(loader, YoloLoader):
             loader.report_epoch()
+
+
+class InfeedValidation(InfeedLoaders):
+    """A validator of Ultralytics with the batches of infeed.
+
+    A validator of your own can inherit from it, and then from one of Ultralytics.
+    """
+
+    def get_dataloader(self, dataset_path: str, batch_size: int) -> Any:
+        """Returns the loader of a validation without a training."""
+        make = super().get_dataloader  # type: ignore[misc]
+        return self.replace_loader(
+            lambda: make(dataset_path, batch_size), is_training=False, is_first=True
+        )
 
 
 class DetectionTrainer(InfeedTraining, detect.DetectionTrainer):
@@ -140,6 +171,26 @@ class ClassificationTrainer(InfeedTraining, classify.ClassificationTrainer):
     """The trainer of classifiers."""
 
 
+class DetectionValidator(InfeedValidation, detect.DetectionValidator):
+    """The validator of detectors."""
+
+
+class SegmentationValidator(InfeedValidation, segment.SegmentationValidator):
+    """The validator of models that segment instances."""
+
+
+class PoseValidator(InfeedValidation, pose.PoseValidator):
+    """The validator of models for poses."""
+
+
+class OBBValidator(InfeedValidation, obb.OBBValidator):
+    """The validator of detectors of rotated boxes."""
+
+
+class ClassificationValidator(InfeedValidation, classify.ClassificationValidator):
+    """The validator of classifiers."""
+
+
 def _extend(task: str, name: str) -> type[Any] | None:
     """Returns a trainer that names why its batches stay; None if there is none."""
     original = getattr(getattr(yolo, task, None), name, None)
@@ -152,13 +203,19 @@ SemanticSegmentationTrainer = _extend("semantic", "SemanticSegmentationTrainer")
 DepthTrainer = _extend("depth", "DepthTrainer")
 
 
-# The trainers that `YOLO.train` uses: their module, and the class that replaces them.
-_TRAINERS = (
+# The classes that `YOLO.train` and `YOLO.val` use: their module, and the class that
+# replaces them.
+_REPLACED = (
     (detect, DetectionTrainer),
     (segment, SegmentationTrainer),
     (pose, PoseTrainer),
     (obb, OBBTrainer),
     (classify, ClassificationTrainer),
+    (detect, DetectionValidator),
+    (segment, SegmentationValidator),
+    (pose, PoseValidator),
+    (obb, OBBValidator),
+    (classify, ClassificationValidator),
     *(
         (getattr(yolo, task), made)
         for task, made in (
@@ -168,14 +225,14 @@ _TRAINERS = (
         if made is not None
     ),
 )
-_ORIGINALS = [getattr(module, made.__name__, None) for module, made in _TRAINERS]
+_ORIGINALS = [getattr(module, made.__name__, None) for module, made in _REPLACED]
 
 
 class YoloLoader(TrainerLoader):
     """The batches of a pipeline in the layout of Ultralytics, as `YoloBatches`.
 
     Args:
-        trainer: The trainer, whose epoch selects the samples.
+        trainer: The trainer, whose epoch selects the samples, or the validator.
         original: The loader that it replaces, whose other attributes it has.
         settings: Settings of `infeed.install`.
         gain: Measured rates of both loaders; None: nothing is predicted.
@@ -235,12 +292,12 @@ class ValidationLoader(YoloLoader):
 
 
 def install() -> None:
-    """Makes `YOLO.train` use the trainers of this module.
+    """Makes `YOLO.train` and `YOLO.val` use the classes of this module.
 
     Raises:
         ConfigError: This version has no class to replace.
     """
-    for original, (_, made) in zip(_ORIGINALS, _TRAINERS, strict=True):
+    for original, (_, made) in zip(_ORIGINALS, _REPLACED, strict=True):
         if not isinstance(original, type) or not hasattr(original, "get_dataloader"):
             raise ConfigError(
                 f"install: Ultralytics {ultralytics.__version__} has no "
@@ -251,13 +308,13 @@ def install() -> None:
             f"infeed: Ultralytics {ultralytics.__version__} was not tried; "
             f"{_TRIED}.190 was"
         )
-    for module, made in _TRAINERS:
+    for module, made in _REPLACED:
         setattr(module, made.__name__, made)
 
 
 def uninstall() -> None:
-    """Makes `YOLO.train` use its own trainers."""
-    for original, (module, made) in zip(_ORIGINALS, _TRAINERS, strict=True):
+    """Makes `YOLO.train` and `YOLO.val` use their own classes."""
+    for original, (module, made) in zip(_ORIGINALS, _REPLACED, strict=True):
         setattr(module, made.__name__, original)
 
 

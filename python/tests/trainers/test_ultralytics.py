@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -509,6 +510,38 @@ def test_a_validation_has_equal_results(settings, trainer_of, task):
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             assert found[name] == pytest.approx(value, rel=0.02, abs=0.005), name
+
+
+@pytest.mark.parametrize("task", SUFFIXES)
+def test_a_validation_without_training_has_equal_results(
+    settings, data_of, task, tmp_path, trainer_log
+):
+    from ultralytics import YOLO
+
+    torch.manual_seed(0)
+    model = YOLO(f"yolo11n{SUFFIXES[task]}.yaml")
+
+    def validate():
+        found = model.val(
+            data=str(data_of(task)),
+            **{"imgsz": 96, "batch": 4, "device": "cpu", "plots": False},
+            project=str(tmp_path),
+        )
+        return found.results_dict
+
+    expected = validate()
+    infeed.install("ultralytics", proof_seconds=5)
+    try:
+        found = validate()
+    finally:
+        infeed.uninstall()
+
+    assert "makes the batches of this validation" in trainer_log.text
+    assert re.search(r"proof: (9|12) samples: equal", trainer_log.text)
+    assert "stay with Ultralytics" not in trainer_log.text
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=0.05, abs=0.01), name
 
 
 def test_the_last_epochs_have_no_mosaic(with_infeed, trainer_of):

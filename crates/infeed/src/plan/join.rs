@@ -185,7 +185,7 @@ pub(crate) fn plan(
     let mut after = all().skip(first + 1);
     if let Some((at, _)) = after.find(|(_, transform)| transform.size_field().is_some()) {
         let problem = format!(
-            "a joined image has no record; put it before {}",
+            "an image after {0} has several records; put it before {0}",
             of_first.name()
         );
         return wrong(at, problem);
