@@ -1,5 +1,6 @@
 """Reads the detection datasets of RF-DETR: labels, and augmentation."""
 
+import json
 import os
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,8 @@ from infeed.adopting.steps import Finding
 from infeed.pipeline import Pipeline
 from infeed.transforms import Transform
 
+# Numbers of a polygon of three corners.
+_LEAST_NUMBERS = 6
 _CLASSES = ("CocoDetection", "YoloDetection")
 
 
@@ -24,6 +27,7 @@ def read_rfdetr(dataset: Any) -> AdoptedDataset | str:
     Samples have the fields ``image``, normalized RGB ``[3, height, width]``; ``boxes``,
     ``[n, 4]``, left, top, right and bottom in pixels; ``labels`` and ``area``, ``[n]``,
     the area as annotated in pixels of the file; and ``number``, that of the sample.
+    Datasets for segmentation have ``masks``, ``[n, height, width]``, 0 and 1.
 
     Returns:
         The dataset, or the reason why RF-DETR makes its samples.
@@ -31,9 +35,10 @@ def read_rfdetr(dataset: Any) -> AdoptedDataset | str:
     name = type(dataset).__name__
     if library_of(dataset) != "rfdetr" or name not in _CLASSES:
         return ""
-    for flag, task in (("include_masks", "masks"), ("include_keypoints", "keypoints")):
-        if getattr(dataset, flag, False):
-            return f"its samples have {task}"
+    if getattr(dataset, "include_keypoints", False):
+        return "its samples have keypoints"
+    if has_masks(dataset) and not hasattr(dataset, "cat2label"):
+        return "its samples have masks of YOLO"
     findings, native = list[Finding](), list[Transform]()
     try:
         for step in getattr(dataset._transforms, "transforms", [dataset._transforms]):
@@ -41,16 +46,20 @@ def read_rfdetr(dataset: Any) -> AdoptedDataset | str:
             native += became
             made = ", ".join(map(repr, became)) or "arrays of image, boxes and labels"
             findings.append(Finding(type(step).__name__, made))
+        if not any(isinstance(step, T.Normalize) for step in native):
+            return "it has no Normalize: a GPU makes the augmentation"
+        source = rfdetr_source(dataset)
     except UnknownStepError as error:
         return str(error)
-    if not any(isinstance(step, T.Normalize) for step in native):
-        return "it has no Normalize: a GPU makes the augmentation"
-    source = rfdetr_source(dataset)
     # RF-DETR decodes JPEGs at a lower scale where they shrink a lot.
     reduces = getattr(dataset, "_draft_size", None) is not None
     records = Pipeline(source).decode(dct_scale=reduces)
     records = records.boxes(
-        "boxes", columns=("labels", "area"), min_size=0.0, min_area=0.0
+        "boxes",
+        columns=("labels", "area"),
+        masks="masks" if has_masks(dataset) else None,
+        min_size=0.0,
+        min_area=0.0,
     )
     records = records.transform(*native, layout="CHW")
     finding = Finding(
@@ -79,12 +88,14 @@ def rfdetr_source(dataset: Any) -> sources.Memory:
     """
     read = _read_coco if hasattr(dataset, "cat2label") else _read_yolo
     samples = [read(dataset, number) for number in range(len(dataset))]
-    boxes, labels, areas = [], [], []
-    for _, found, classes, area in samples:
-        has_area = (found[:, 2:] > found[:, :2]).all(axis=1)
+    boxes, labels, areas, masks = [], [], [], []
+    for number, (_, found, classes, area) in enumerate(samples):
+        has_area = np.all(found[:, 2:] > found[:, :2], axis=1)
         boxes.append(found[has_area].reshape(-1))
         labels.append(classes[has_area])
         areas.append(area[has_area])
+        if has_masks(dataset):
+            masks.append(_masks_of(dataset, number, np.flatnonzero(has_area)))
     return sources.Memory(
         image=[path for path, *_ in samples],
         boxes=ragged(boxes, np.float32),
@@ -92,7 +103,13 @@ def rfdetr_source(dataset: Any) -> sources.Memory:
         area=ragged(areas, np.float32),
         number=np.arange(len(samples)),
         kinds={"image": "image"},
+        **({"masks": masks} if masks else {}),
     )
+
+
+def has_masks(dataset: Any) -> bool:
+    """Whether the samples of a dataset of RF-DETR have masks."""
+    return bool(getattr(dataset, "include_masks", False))
 
 
 # Path of an image, corners of its boxes, their labels, and their areas.
@@ -101,7 +118,7 @@ _Labelled = tuple[str, Array, Array, Array]
 
 def _read_coco(dataset: Any, number: int) -> _Labelled:
     coco, image = dataset.coco, dataset.ids[number]
-    found = [one for one in coco.imgToAnns.get(image, ()) if not one.get("iscrowd")]
+    found = _annotations(dataset, number)
     boxes = np.array([one["bbox"] for one in found], np.float32).reshape(-1, 4)
     boxes[:, 2:] += boxes[:, :2]
     mapped = dataset.cat2label
@@ -110,6 +127,32 @@ def _read_coco(dataset: Any, number: int) -> _Labelled:
     path = os.path.join(dataset.root, coco.imgs[image]["file_name"])
     areas = np.array([one["area"] for one in found], np.float32)
     return path, boxes, np.array(labels, np.int64), areas
+
+
+def _annotations(dataset: Any, number: int) -> list[Any]:
+    """Returns the annotations of a sample, without crowds."""
+    found = dataset.coco.imgToAnns.get(dataset.ids[number], ())
+    return [one for one in found if not one.get("iscrowd")]
+
+
+def _masks_of(dataset: Any, number: int, kept: Array) -> str:
+    """Returns the masks of those annotations of a sample as JSON that are kept.
+
+    Raises:
+        UnknownStepError: A polygon has too few corners.
+    """
+    entry = dataset.coco.imgs[dataset.ids[number]]
+    size = [int(entry["height"]), int(entry["width"])]
+    # Annotations without a segmentation have empty masks.
+    empty = {"counts": [size[0] * size[1]], "size": size}
+    masks = [one.get("segmentation") or empty for one in _annotations(dataset, number)]
+    masks = [masks[at] for at in kept.tolist()]
+    for mask in masks:
+        if isinstance(mask, list) and any(len(one) < _LEAST_NUMBERS for one in mask):
+            raise UnknownStepError(
+                f"a polygon of {entry['file_name']} has less than three corners"
+            )
+    return json.dumps(masks)
 
 
 def _read_yolo(dataset: Any, number: int) -> _Labelled:
@@ -205,8 +248,10 @@ class RfdetrSamples:
         height, width = image.shape[1:]
         boxes = np.asarray(target["boxes"], np.float32) * [width, height, width, height]
         centre, half = boxes[:, :2], boxes[:, 2:] / 2
+        masks = {"masks": np.asarray(target["masks"])} if "masks" in target else {}
         return {
             "image": np.asarray(image),
             "boxes": np.concatenate([centre - half, centre + half], 1).astype("f4"),
             "labels": np.asarray(target["labels"]),
+            **{name: one.astype(np.uint8) for name, one in masks.items()},
         }

@@ -120,7 +120,8 @@ class RfdetrLoader(TrainerLoader):
     A batch has the images as a `NestedTensor`, float32 ``[n, 3, size, size]``, and for
     each image a dictionary: ``boxes`` ``[boxes, 4]``, centre, width and height as
     shares of the image, float32; ``labels`` and ``iscrowd`` ``[boxes]``, int64;
-    ``area`` ``[boxes]``, that of the box in pixels, float32; ``image_id`` ``[1]``,
+    ``area`` ``[boxes]``, that of the box in pixels, float32; ``masks`` ``[boxes, size,
+    size]``, bool, in a training for segmentation; ``image_id`` ``[1]``,
     ``orig_size`` and ``size`` ``[2]``, height and width, int64.
 
     Args:
@@ -205,6 +206,9 @@ class RfdetrLoader(TrainerLoader):
             of_image = torch.tensor([width, height] * 2).to(corners)
             boxes = torch.cat([(low + high) / 2, high - low], 1) / of_image
             ends = torch.as_tensor(offsets).tolist()
+            masks = {}
+            if "masks" in batch:
+                masks["masks"] = torch.as_tensor(batch["masks"][0]).bool()
             targets = []
             for row, number in enumerate(batch["number"].tolist()):
                 part = slice(int(ends[row]), int(ends[row + 1]))
@@ -217,6 +221,7 @@ class RfdetrLoader(TrainerLoader):
                         "image_id": torch.tensor([ids[number]]),
                         "area": area[part] * (share if is_whole else 1.0),
                         "iscrowd": torch.zeros_like(labels[part]),
+                        **{name: one[part] for name, one in masks.items()},
                         "orig_size": torch.tensor([entry["height"], entry["width"]]),
                         "size": torch.tensor([height, width]),
                     }

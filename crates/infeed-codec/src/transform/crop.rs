@@ -409,7 +409,7 @@ impl Operation for CropOrPad {
 
 /// Brings each image to the size that a field of its record has, as [`CropOrPad`] does.
 ///
-/// It draws no steps, because the record has the size: see [`Transform::with_size`].
+/// It draws no steps, because the record has the size: see [`super::Transform::with_size`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CropOrPadTo {
