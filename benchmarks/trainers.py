@@ -91,6 +91,12 @@ def write_boxed(photos: Path, folder: Path, counts: tuple[int, int], task: str) 
                 ]
                 ids = {"id": len(annotations) + 1, "image_id": number}
                 box = {"bbox": box, "area": box[2] * box[3], "iscrowd": 0}
+                if task == "segment":
+                    outline = [
+                        part * of
+                        for part, of in zip(values, size * CORNERS, strict=True)
+                    ]
+                    box |= {"segmentation": [outline]}
                 annotations.append(ids | box | {"category_id": draws.randrange(3)})
             (folder / split / "labels" / f"{name}.txt").write_text("\n".join(lines))
         names = [{"id": at, "name": f"{at}"} for at in range(3)]
@@ -156,7 +162,13 @@ def make_rfdetr(data: Path, size: int, cache: str | bool) -> tuple[Any, Any]:
     from rfdetr.config import RFDETRNanoConfig, TrainConfig
 
     infeed.install("rfdetr", proof_seconds=0, cache="auto" if cache else None)
-    model = RFDETRNanoConfig(pretrain_weights=None, device="cpu", resolution=size)
+    has_masks = "task: segment" in data.read_text()
+    model = RFDETRNanoConfig(
+        pretrain_weights=None,
+        device="cpu",
+        resolution=size,
+        segmentation_head=has_masks,
+    )
     settings = {"dataset_dir": str(data.parent), "output_dir": str(data.parent / "out")}
     settings |= {"batch_size": BATCH, "num_workers": WORKERS, "accelerator": "cpu"}
     module = training.RFDETRDataModule(model, TrainConfig(**settings))

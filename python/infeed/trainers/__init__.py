@@ -81,10 +81,11 @@ def install(
         proof_seconds: Most seconds for the comparison of samples and rates, about; 0:
             nothing is compared or measured.
         memory: Budget for batches, read-ahead and decoding, as in
-            `infeed.Pipeline.open`.
-        cache: Bytes of decoded images that are kept for later epochs, such as
-            ``"64GiB"``, or ``"auto"``. All processes of a machine share them. None: as
-            the trainer's own arguments say.
+            `infeed.Pipeline.open`. The loaders of a training and of its validation have
+            one each.
+        cache: Bytes of decoded images of each loader that are kept for later epochs,
+            such as ``"64GiB"``, or ``"auto"``. All processes of a machine share them.
+            None: as the trainer's own arguments say.
         workers: Threads that make batches, at least 1. None: their number is found
             while the training runs, up to the cores that other processes leave.
 
