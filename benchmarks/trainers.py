@@ -416,6 +416,8 @@ def main() -> None:
         if given.validation:
             MEASURED["of"], counts = "test_loader", counts[::-1]
         own = given.trainer in ("rfdetr", "ultralytics")
+        if given.validation and not (own and is_detector):
+            parser.error("--validation needs ultralytics or rfdetr, and no classifier")
         infeed.install(given.trainer if own else "torch", proof_seconds=0)
         photos = Path(folder) / "photos"
         if is_detector:

@@ -1,4 +1,4 @@
-"""infeed in RF-DETR: the batches for detection."""
+"""infeed in RF-DETR: the batches for detection and instance segmentation."""
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
@@ -121,7 +121,7 @@ class RfdetrLoader(TrainerLoader):
     each image a dictionary: ``boxes`` ``[boxes, 4]``, centre, width and height as
     shares of the image, float32; ``labels`` and ``iscrowd`` ``[boxes]``, int64;
     ``area`` ``[boxes]``, that of the box in pixels, float32; ``masks`` ``[boxes, size,
-    size]``, bool, in a training for segmentation; ``image_id`` ``[1]``,
+    size]``, bool, for models with masks; ``image_id`` ``[1]``,
     ``orig_size`` and ``size`` ``[2]``, height and width, int64.
 
     Args:
