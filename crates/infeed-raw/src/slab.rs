@@ -66,31 +66,39 @@ impl Slab {
     /// Cuts the slab into rows: row *n* is the *n*-th element of the vector. The rows keep the
     /// slab's contents.
     pub fn into_rows(self) -> (CutSlab, Vec<Row>) {
-        let Slab {
-            bytes,
-            rows,
-            row_bytes,
-        } = self;
-        let start = bytes.start();
-        let memory = Arc::new(bytes);
+        let rows = self.rows;
+        self.into_runs(rows, 1)
+    }
+
+    /// Cuts the first `rows` rows of the slab into runs of `run` neighbouring rows, the last of which
+    /// may be shorter. The memory of a run is one [`Row`].
+    ///
+    /// # Panics
+    ///
+    /// If the slab has fewer than `rows` rows, or `run` is 0.
+    pub fn into_runs(self, rows: usize, run: usize) -> (CutSlab, Vec<Row>) {
+        assert!(rows <= self.rows, "a slab of {} rows", self.rows);
+        let row_bytes = self.row_bytes;
+        let start = self.bytes.start();
+        let memory = Arc::new(self.bytes);
         let cut = (0..rows)
-            .map(|n| Row {
-                // SAFETY: `rows * row_bytes` is at most the length of the allocation, checked in
-                // `zeroed` and in `with_rows_of`, the only functions that set them; so the row is
-                // inside of the allocation.
-                start: unsafe { start.add(n * row_bytes) },
-                len: row_bytes,
+            .step_by(run)
+            .map(|first| Row {
+                // SAFETY: `first` is below `rows`, which is at most the rows of the slab, checked
+                // above. The rows of a slab end within the allocation, checked in `zeroed` and in
+                // `with_rows_of`, the only functions that set them; so this row and the next ones up
+                // to `rows` are inside of the allocation.
+                start: unsafe { start.add(first * row_bytes) },
+                len: run.min(rows - first) * row_bytes,
                 _memory: Arc::clone(&memory),
             })
             .collect();
-        (
-            CutSlab {
-                memory,
-                rows,
-                row_bytes,
-            },
-            cut,
-        )
+        let slab = CutSlab {
+            memory,
+            rows: self.rows,
+            row_bytes,
+        };
+        (slab, cut)
     }
 }
 
@@ -106,7 +114,7 @@ impl AsMut<[u8]> for Slab {
     }
 }
 
-/// One row of a cut [`Slab`], which its owner can write.
+/// One row of a cut [`Slab`], or a run of rows, which its owner can write.
 pub struct Row {
     start: NonNull<u8>,
     len: usize,
@@ -119,7 +127,7 @@ impl Row {
     /// Returns the bytes of this row. An earlier use of the slab may have left contents in them.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the row is inside of memory that `_memory` keeps alive, initialised at
-        // allocation. No other reference overlaps: `into_rows` makes one row per range, a row is
+        // allocation. No other reference overlaps: `into_runs` makes one row per range, a row is
         // not `Clone`, `&mut self` excludes a second slice of this row, and no code reads through
         // the `Arc` until `seal` has verified that every row is dropped.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
@@ -217,6 +225,22 @@ mod tests {
         for (n, row) in slab.as_ref().chunks(33).enumerate() {
             assert_eq!(row, [n as u8; 33]);
         }
+    }
+
+    #[test]
+    fn runs_have_all_rows_once_and_the_last_run_may_be_shorter() {
+        let (filling, mut runs) = Slab::zeroed(9, 3).unwrap().into_runs(7, 4);
+
+        let lengths: Vec<usize> = runs.iter().map(|run| run.bytes().len()).collect();
+        for (n, run) in runs.iter_mut().enumerate() {
+            run.bytes_mut().fill(n as u8 + 1);
+        }
+        drop(runs);
+
+        assert_eq!(lengths, [12, 9]);
+        let slab = filling.seal().unwrap();
+        let expected = [[1; 12].as_slice(), &[2; 9], &[0; 6]].concat();
+        assert_eq!((slab.rows(), slab.as_ref()), (9, &expected[..]));
     }
 
     #[test]

@@ -13,7 +13,8 @@ use super::columns::table::rows::Rows;
 use super::columns::table::{Columns, FirstBytes, FirstValues, words};
 use super::label::{label_field, label_value};
 use super::left_out::LeftOut;
-use super::memory::{hand_over, resident_reads};
+use super::resident_reads::{hand_over, resident_reads};
+use super::resident_rows::ResidentRows;
 use super::{Admission, Read, ReadError, Sink, Source};
 use infeed_core::error::Error;
 use infeed_core::sample::{Field, RecordId};
@@ -112,6 +113,24 @@ impl Batches {
     }
 }
 
+impl ResidentRows for Batches {
+    fn stored(&self, record: u64, field: usize) -> Option<&[u8]> {
+        let (batch, row) = self.locate(record);
+        self.batches.get(batch)?.stored(row, field)
+    }
+
+    fn copy(&self, record: u64, field: usize, to: &mut [u8]) -> bool {
+        let (batch, row) = self.locate(record);
+        let rows = self.batches.get(batch);
+        rows.is_some_and(|rows| rows.copy(row, field, to))
+    }
+
+    fn is_mapped(&self) -> bool {
+        // The bytes of a table may be mapped from a file, such as a cache of `datasets`.
+        true
+    }
+}
+
 impl Source for Batches {
     fn fields(&self) -> &[Field] {
         self.columns.fields()
@@ -145,6 +164,10 @@ impl Source for Batches {
         label_value(dtype, &self.batches[batch].field(row, at)?)
     }
 
+    fn resident(&self) -> Option<&dyn ResidentRows> {
+        Some(self)
+    }
+
     fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
         resident_reads(run, self.record_bytes)
     }
@@ -155,8 +178,7 @@ impl Source for Batches {
         _admit: &mut Admission<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
-        // The bytes of a table may be mapped from a file, such as a cache of `datasets`.
-        hand_over(read, true, sink, |record| {
+        hand_over(read, self.is_mapped(), sink, |record| {
             let (batch, row) = self.locate(record);
             self.batches[batch].get(row)
         });

@@ -34,11 +34,14 @@ pub mod memory;
 pub mod mix;
 pub mod npy;
 mod open_file;
+mod pages;
 pub mod pairs;
 pub mod panoptic;
 mod paths;
 mod reads;
 pub mod repeated_records;
+mod resident_reads;
+mod resident_rows;
 pub mod selected_records;
 pub mod shards;
 mod source;
@@ -53,6 +56,8 @@ pub use extensions::IMAGE_EXTENSIONS;
 pub use formats::{arrow, npz, parquet};
 pub use listing::image_files;
 pub use reads::{Read, draw_key, handle_bytes, single_reads};
+pub use resident_reads::load_pages;
+pub use resident_rows::ResidentRows;
 pub use source::{
     Admission, PythonTime, ReadError, RecordResult, Sink, Source, damage_error, read_one,
 };

@@ -1,10 +1,6 @@
 //! Records in memory or in mapped files: arrays, lists of bytes, and lists of image files.
 
-use std::collections::VecDeque;
-use std::hint::black_box;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -13,28 +9,12 @@ use super::folder::read_files;
 use super::label::{label_field, label_value};
 use super::paths::Paths;
 use super::reads::single_reads;
+use super::resident_reads::{hand_over, resident_reads, touch};
+use super::resident_rows::ResidentRows;
 use super::{Admission, Read, ReadError, RecordResult, Sink, Source, fingerprint};
-use infeed_core::error::{Cause, Error};
+use infeed_core::error::Error;
 use infeed_core::random::hash;
 use infeed_core::sample::{Field, FieldKind, Record, RecordId};
-use infeed_raw::map::will_need;
-
-/// Bytes of a memory page. Where pages are larger, some are touched more than once.
-const PAGE: usize = 4096;
-
-/// Time to touch a page above which pages come from storage: storage of over 4 GB/s is as fast as
-/// page faults.
-const PAGE_FROM_STORAGE: Duration = Duration::from_micros(1);
-
-/// Number of records to request after one came from storage. Some of them are in memory by chance.
-const REQUESTED: u32 = 64;
-
-/// Bytes of neighbouring records per read: enough that handing them over is cheap compared to
-/// touching their pages.
-const READ_BYTES: usize = 4 << 20;
-
-/// Maximum number of records per read, so that the first batch does not wait for many.
-const READ_RECORDS: usize = 64;
 
 /// The bytes of one field of every record.
 #[derive(Clone, Debug)]
@@ -229,6 +209,24 @@ fn count(field: &Field, data: &FieldData) -> Result<u64, Error> {
     }
 }
 
+impl ResidentRows for Memory {
+    fn stored(&self, record: u64, field: usize) -> Option<&[u8]> {
+        let record = record as usize;
+        match self.data.get(field)? {
+            FieldData::Array(bytes) => {
+                let size = bytes.len() / self.len as usize;
+                bytes.get(record * size..(record + 1) * size)
+            }
+            FieldData::List(list) => list.get(record).map(|bytes| &bytes[..]),
+            FieldData::Ragged { .. } | FieldData::Files(_) => None,
+        }
+    }
+
+    fn is_mapped(&self) -> bool {
+        self.mapped
+    }
+}
+
 impl Source for Memory {
     fn fields(&self) -> &[Field] {
         &self.fields
@@ -286,6 +284,10 @@ impl Source for Memory {
         label_value(dtype, &self.field(at, record as usize))
     }
 
+    fn resident(&self) -> Option<&dyn ResidentRows> {
+        (!self.has_files()).then_some(self)
+    }
+
     fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
         if self.has_files() {
             return single_reads(run);
@@ -319,92 +321,4 @@ impl Source for Memory {
         });
         Ok(())
     }
-}
-
-/// Plans reads of several records that are in memory or mapped; `record_bytes` is their average
-/// size.
-pub(super) fn resident_reads(run: &[u64], record_bytes: usize) -> Vec<Read> {
-    let group = (READ_BYTES / record_bytes.max(1)).clamp(1, READ_RECORDS);
-    let positions: Vec<(usize, u64)> = run.iter().copied().enumerate().collect();
-    positions
-        .chunks(group)
-        // Reads hold no memory: the records are resident or in the page cache.
-        .map(|group| Read {
-            records: group.to_vec(),
-            bytes: Some(0),
-            key: 0,
-            draws: Vec::new(),
-        })
-        .collect()
-}
-
-/// Number of records whose pages are requested before they are touched: at the start, and after a
-/// record came from storage. Requests cost processor time, which is lost if pages are in memory.
-static REQUESTS: AtomicU32 = AtomicU32::new(REQUESTED);
-
-/// Hands over the records of a read, whose fields are in memory or in mapped files. Reads mapped pages
-/// on this thread, so that no worker waits for a page fault.
-pub(super) fn hand_over(
-    read: &Read,
-    is_mapped: bool,
-    sink: &mut Sink<'_>,
-    fields: impl Fn(u64) -> Result<Vec<Bytes>, Cause>,
-) {
-    let records = read.records.iter();
-    let found = records.map(|&(position, record)| (position, record, fields(record)));
-    let mut found: VecDeque<_> = found.collect();
-    let mut requests = match is_mapped {
-        true => REQUESTS.load(Ordering::Relaxed),
-        false => 0,
-    };
-    if requests > 0 {
-        request(&found);
-    }
-    // Another program may interrupt the touching of one record. After requests, most records are
-    // there when they are touched, so one that was not is enough.
-    let (count, mut slow) = (found.len() as u32, 0);
-    while let Some((position, index, fields)) = found.pop_front() {
-        if let (true, Ok(fields)) = (is_mapped, &fields)
-            && touch(fields)
-        {
-            slow += 1;
-            if requests == 0 && slow == count.min(2) {
-                request(&found);
-            }
-            if requests > 0 || slow >= count.min(2) {
-                requests = REQUESTED + count;
-            }
-        }
-        sink(position, fields.map(|fields| Record { index, fields }));
-    }
-    if requests > 0 {
-        REQUESTS.store(requests.saturating_sub(count), Ordering::Relaxed);
-    }
-}
-
-/// Position and number of a record, and its fields.
-type FoundRecord = (usize, u64, Result<Vec<Bytes>, Cause>);
-
-/// Starts to read the pages of records from storage.
-fn request(found: &VecDeque<FoundRecord>) {
-    let fields = found
-        .iter()
-        .filter_map(|(_, _, fields)| fields.as_ref().ok());
-    fields.flatten().for_each(|bytes| will_need(bytes));
-}
-
-/// Reads one byte of every page of the fields. Returns whether they came from storage.
-fn touch(fields: &[Bytes]) -> bool {
-    let begun = Instant::now();
-    fields.iter().for_each(|bytes| touch_pages(bytes));
-    let pages: usize = fields.iter().map(|bytes| bytes.len().div_ceil(PAGE)).sum();
-    begun.elapsed() > PAGE_FROM_STORAGE * pages as u32
-}
-
-fn touch_pages(bytes: &[u8]) {
-    let sum = bytes
-        .iter()
-        .step_by(PAGE)
-        .fold(0_u8, |sum, &byte| sum.wrapping_add(byte));
-    black_box(sum);
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::left_out::LeftOut;
 use super::shards::values::describe_kind;
 pub use super::source::SourceShares;
-use super::{Admission, PythonTime, Read, ReadError, Sink, Source};
+use super::{Admission, PythonTime, Read, ReadError, ResidentRows, Sink, Source};
 use infeed_core::error::Error;
 use infeed_core::order::mixture::{self, BLOCK};
 use infeed_core::order::window::Groups;
@@ -165,6 +165,25 @@ fn join_groups(parts: &[Arc<dyn Source>]) -> Option<Groups> {
     Some(Groups { ends, bytes, whole })
 }
 
+impl ResidentRows for Mix {
+    fn stored(&self, record: u64, field: usize) -> Option<&[u8]> {
+        let (part, first) = self.part(record);
+        let rows = self.parts.get(part)?.resident()?;
+        rows.stored(record - first, field)
+    }
+
+    fn copy(&self, record: u64, field: usize, to: &mut [u8]) -> bool {
+        let (part, first) = self.part(record);
+        let rows = self.parts.get(part).and_then(|part| part.resident());
+        rows.is_some_and(|rows| rows.copy(record - first, field, to))
+    }
+
+    fn is_mapped(&self) -> bool {
+        let mut rows = self.parts.iter().filter_map(|part| part.resident());
+        rows.any(|rows| rows.is_mapped())
+    }
+}
+
 impl Source for Mix {
     fn fields(&self) -> &[Field] {
         self.parts[0].fields()
@@ -231,6 +250,11 @@ impl Source for Mix {
     fn version(&self) -> Option<u64> {
         let versions = self.parts.iter().map(|part| part.version());
         Some(hash(&versions.collect::<Option<Vec<u64>>>()?))
+    }
+
+    fn resident(&self) -> Option<&dyn ResidentRows> {
+        let is_resident = self.parts.iter().all(|part| part.resident().is_some());
+        is_resident.then_some(self)
     }
 
     fn python(&self) -> Option<PythonTime> {

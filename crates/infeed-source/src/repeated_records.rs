@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::left_out::LeftOut;
-use super::{Admission, PythonTime, Read, ReadError, Sink, Source, single_reads};
+use super::{Admission, PythonTime, Read, ReadError, ResidentRows, Sink, Source, single_reads};
 use infeed_core::error::Error;
 use infeed_core::random::hash;
 use infeed_core::sample::{Field, Record, RecordId};
@@ -69,6 +69,27 @@ impl RepeatedRecords {
         }
         Ok(chosen)
     }
+
+    /// Returns the number of a record in the other source.
+    fn number(&self, record: u64) -> u64 {
+        self.records[(record % self.records.len() as u64) as usize]
+    }
+}
+
+impl ResidentRows for RepeatedRecords {
+    fn stored(&self, record: u64, field: usize) -> Option<&[u8]> {
+        let rows = self.inner.resident()?;
+        rows.stored(self.number(record), field)
+    }
+
+    fn copy(&self, record: u64, field: usize, to: &mut [u8]) -> bool {
+        let rows = self.inner.resident();
+        rows.is_some_and(|rows| rows.copy(self.number(record), field, to))
+    }
+
+    fn is_mapped(&self) -> bool {
+        self.inner.resident().is_some_and(|rows| rows.is_mapped())
+    }
 }
 
 impl Source for RepeatedRecords {
@@ -113,6 +134,10 @@ impl Source for RepeatedRecords {
         self.inner.run_length()
     }
 
+    fn resident(&self) -> Option<&dyn ResidentRows> {
+        self.inner.resident().is_some().then_some(self)
+    }
+
     fn python(&self) -> Option<PythonTime> {
         self.inner.python()
     }
@@ -122,11 +147,7 @@ impl Source for RepeatedRecords {
     }
 
     fn plan(&self, run: &[u64], room_bytes: u64) -> Vec<Read> {
-        let count = self.records.len() as u64;
-        let run: Vec<u64> = run
-            .iter()
-            .map(|number| self.records[(number % count) as usize])
-            .collect();
+        let run: Vec<u64> = run.iter().map(|&record| self.number(record)).collect();
         if self.held.is_empty() {
             return self.inner.plan(&run, room_bytes);
         }

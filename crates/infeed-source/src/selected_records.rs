@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::left_out::LeftOut;
 use super::mix::SourceShares;
 use super::subset::Subset;
-use super::{Admission, PythonTime, Read, ReadError, Sink, Source};
+use super::{Admission, PythonTime, Read, ReadError, ResidentRows, Sink, Source};
 use infeed_core::order::window::Groups;
 use infeed_core::random::hash;
 use infeed_core::sample::{Field, RecordId};
@@ -73,6 +73,22 @@ fn select_groups(groups: &Groups, subset: &Subset) -> Groups {
         bytes: (0..ends.len()).map(bytes).collect(),
         whole: groups.whole,
         ends,
+    }
+}
+
+impl ResidentRows for SelectedRecords {
+    fn stored(&self, record: u64, field: usize) -> Option<&[u8]> {
+        let rows = self.inner.resident()?;
+        rows.stored(self.subset.number(record), field)
+    }
+
+    fn copy(&self, record: u64, field: usize, to: &mut [u8]) -> bool {
+        let rows = self.inner.resident();
+        rows.is_some_and(|rows| rows.copy(self.subset.number(record), field, to))
+    }
+
+    fn is_mapped(&self) -> bool {
+        self.inner.resident().is_some_and(|rows| rows.is_mapped())
     }
 }
 
@@ -141,6 +157,10 @@ impl Source for SelectedRecords {
     fn weighted_parts(&self) -> Option<(&[Arc<dyn Source>], &SourceShares)> {
         let (parts, weights) = self.mixed.as_ref()?;
         Some((parts, weights))
+    }
+
+    fn resident(&self) -> Option<&dyn ResidentRows> {
+        self.inner.resident().is_some().then_some(self)
     }
 
     fn version(&self) -> Option<u64> {

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use super::fingerprints::fingerprint;
 use super::left_out::LeftOut;
 use super::reads::{Read, single_reads};
+use super::resident_rows::ResidentRows;
 use super::subset::Subset;
 use infeed_core::error::{Cause, Error, MemoryAdvice, MemoryPurpose};
 use infeed_core::exec::budget::BudgetError;
@@ -106,6 +107,12 @@ pub trait Source: Send + Sync + Debug {
     /// Groups of neighbouring records that are cheap to read only together. None where each record
     /// is as cheap by itself. Shuffling then uses windows of groups.
     fn groups(&self) -> Option<Arc<Groups>> {
+        None
+    }
+
+    /// The records, if they are in memory or in mapped files. Each one is then as cheap by itself as
+    /// together with others.
+    fn resident(&self) -> Option<&dyn ResidentRows> {
         None
     }
 

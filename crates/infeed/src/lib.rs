@@ -83,7 +83,9 @@ pub mod sample {
 /// records in memory.
 pub mod source {
     pub use infeed_source::memory::{FieldData, Memory};
-    pub use infeed_source::{Admission, Read, ReadError, RecordResult, Sink, Source, read_one};
+    pub use infeed_source::{
+        Admission, Read, ReadError, RecordResult, ResidentRows, Sink, Source, read_one,
+    };
 }
 
 /// Object storage and web servers: settings, cache and counters.

@@ -13,7 +13,7 @@ use super::gather::gather;
 use super::pool::{PooledSlab, PrepareSlab, SlabPool};
 use crate::sample::DType;
 
-/// A sample's row in a batch: one cell per column.
+/// A sample's row in a batch, or a run of neighbouring rows: one cell per column.
 #[derive(Debug, Default)]
 pub struct BatchRow {
     /// Cells in column order.
@@ -25,7 +25,7 @@ pub struct BatchRow {
 /// Destination of one value of a sample.
 #[derive(Debug)]
 pub enum RowCell {
-    /// A row of a slab. The worker must overwrite all of it.
+    /// A row of a slab, or a run of its rows. The worker must overwrite all of it.
     Slab(Row),
     /// Bytes outside of a slab, with their shape in padded columns.
     Own {
@@ -175,27 +175,37 @@ impl Batcher {
     ///
     /// If no slab is free and no memory can be allocated.
     pub fn begin(&self, rows: usize) -> Result<(InFlightBatch, Vec<BatchRow>), OutOfMemory> {
-        self.begin_as(0, rows)
+        self.begin_as(0, rows, 1)
     }
 
-    /// Like [`Batcher::begin`], in the layout of index `layout`.
+    /// Like [`Batcher::begin`], in the layout of index `layout`, and in runs of `run` rows, the last of
+    /// which may be shorter. Only columns in slabs can be filled in runs of several rows.
+    ///
+    /// # Errors
+    ///
+    /// As [`Batcher::begin`].
+    ///
+    /// # Panics
+    ///
+    /// If `run` is 0.
     pub fn begin_as(
         &self,
         layout: usize,
         rows: usize,
+        run: usize,
     ) -> Result<(InFlightBatch, Vec<BatchRow>), OutOfMemory> {
         let columns = &self.layouts[layout];
         let mut parts = Vec::with_capacity(columns.len());
-        let mut begun: Vec<BatchRow> = Vec::with_capacity(rows);
-        begun.resize_with(rows, || BatchRow {
+        let mut begun: Vec<BatchRow> = Vec::with_capacity(rows.div_ceil(run));
+        begun.resize_with(rows.div_ceil(run), || BatchRow {
             cells: Vec::with_capacity(columns.len()),
             layout,
         });
         for (column, pool) in columns.iter().zip(&self.pools) {
             match (pool, column.kind.row_bytes()) {
                 (Some(pool), Some(row_bytes)) => {
-                    let (filling, slots) = pool.take(row_bytes)?.into_rows();
                     // A short last batch leaves rows of the slab unused.
+                    let (filling, slots) = pool.take(row_bytes)?.into_runs(rows, run);
                     for (row, slot) in begun.iter_mut().zip(slots) {
                         row.cells.push(RowCell::Slab(slot));
                     }

@@ -206,7 +206,7 @@ fn batch_layouts_share_slabs_of_the_largest_size() {
     assert_eq!(batcher.slab_bytes(), 3 * (8 + 1));
     let address = |batch: &Batch| batch.array("image").expect("a column").bytes().as_ptr();
     let make = |layout| {
-        let (in_flight, rows) = batcher.begin_as(layout, 3).expect("memory");
+        let (in_flight, rows) = batcher.begin_as(layout, 3, 1).expect("memory");
         batcher.finish(in_flight, fill(rows), 0, 0).expect("memory")
     };
 
@@ -234,7 +234,7 @@ fn slabs_shrink_to_the_remaining_layouts() {
     ];
     let batcher = Batcher::with_layouts(layouts, 3, 4, None);
     let make = |layout| {
-        let (in_flight, rows) = batcher.begin_as(layout, 3).expect("memory");
+        let (in_flight, rows) = batcher.begin_as(layout, 3, 1).expect("memory");
         batcher.finish(in_flight, fill(rows), 0, 0).expect("memory")
     };
     let room = |batch: &Batch| match &*batch.array("image").expect("a column").memory {

@@ -23,7 +23,7 @@ pub struct ExecutorSnapshot {
     /// Reads in order in progress.
     pub reading: usize,
     /// Fetched records that no worker has claimed.
-    pub fetched_records: usize,
+    pub fetched_records: u64,
     /// Leased batches that are not finished.
     pub leased: usize,
 }
@@ -189,11 +189,14 @@ impl<J: Job> Executor<J> {
     /// Returns the state of the threads.
     pub fn situation(&self) -> ExecutorSnapshot {
         let state = self.shared.lock();
+        let fetched = state.fetched_records.keys();
         ExecutorSnapshot {
             workers: state.working,
             idle_workers: state.idle_workers,
             reading: state.in_turn,
-            fetched_records: state.fetched_records.len(),
+            fetched_records: fetched
+                .map(|sequence| self.shared.job.rows(*sequence))
+                .sum(),
             leased: state
                 .in_flight_batches
                 .iter()

@@ -34,6 +34,11 @@ pub trait Job: Send + Sync + Sized + 'static {
     /// Returns the first sequence number of an in-flight batch.
     fn first(&self, in_flight: u64) -> Sequence;
 
+    /// Returns the number of rows that a sequence number stands for, for statistics.
+    fn rows(&self, _sequence: Sequence) -> u64 {
+        1
+    }
+
     /// Plans reads for the next sequence numbers, from `from` up to at most `until` (exclusive).
     ///
     /// # Errors

@@ -31,6 +31,8 @@ struct RowClaim<J: Job> {
 /// A row after [`Job::fill`].
 struct RowOutcome<J: Job> {
     location: RowLocation,
+    /// Number of rows of the batch.
+    rows: u64,
     /// Kept if the row has to be filled again.
     row: Option<J::Row>,
     filled: FillOutcome<J>,
@@ -241,6 +243,7 @@ fn fill<J: Job>(
         let row = matches!(filled, FillOutcome::Again(_)).then_some(row);
         RowOutcome {
             location,
+            rows: shared.job.rows(sequence),
             row,
             filled,
         }
@@ -257,6 +260,7 @@ fn settle<J: Job>(
     let mut full = Vec::new();
     for RowOutcome {
         location,
+        rows,
         row,
         filled,
     } in outcomes
@@ -275,7 +279,7 @@ fn settle<J: Job>(
                 continue;
             }
         };
-        shared.work.rows.fetch_add(1, Ordering::Relaxed);
+        shared.work.rows.fetch_add(rows, Ordering::Relaxed);
         filling.outcomes[location.row] = Some(result);
         filling.missing -= 1;
         if filling.missing == 0

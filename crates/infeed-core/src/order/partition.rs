@@ -335,17 +335,22 @@ impl Partition {
                 (step, row, begin + self.rank * self.rows_at(step) + row)
             }
         };
-        let taken_from = match self.tail {
-            Tail::Pad if position >= self.len => None,
-            Tail::Wrap => Some(position % self.len),
-            Tail::Keep | Tail::Drop | Tail::Pad => Some(position),
-        };
         RowPosition {
             epoch,
             step,
             row: row as usize,
             position,
-            taken_from,
+            taken_from: self.taken_from(position),
+        }
+    }
+
+    /// Returns the position of the order whose record fills the row at a position; `None` if the row
+    /// is padding. Padding follows all records of a batch.
+    pub fn taken_from(&self, position: u64) -> Option<u64> {
+        match self.tail {
+            Tail::Pad if position >= self.len => None,
+            Tail::Wrap => Some(position % self.len),
+            Tail::Keep | Tail::Drop | Tail::Pad => Some(position),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::wire::note::Note;
 use crate::wire::rows::{ColumnLayout, HEAD_BYTES, KeptRow, RowHead, RowsHead, RowsLayout};
 use infeed::loader::Options;
 use infeed::loader::remote::{
-    BatchMaker, BatchRequest, FilledRow, UnassembledBatch, UnassembledRows,
+    BatchMaker, BatchRequest, FilledRows, UnassembledBatch, UnassembledRows,
 };
 use infeed::pipeline::{Handle, Pipeline};
 use infeed_core::error::Error;
@@ -98,12 +98,12 @@ fn head(
     request: &BatchRequest,
     source: &dyn Source,
 ) -> Result<RowsHead, String> {
-    let row = |done: &FilledRow| {
+    let row = |done: &FilledRows| {
         let notes = done.bad.iter().map(|bad| {
             Note::of(&bad.reason, source)
                 .ok_or_else(|| format!("the trainer has to decide: {}", bad.reason.chain()))
         });
-        let kept = done.row.as_ref().map(|row| {
+        let kept = done.rows.iter().flatten().next().map(|row| {
             let own = row.own.iter().flatten();
             let own = own.map(|(shape, bytes)| {
                 let shape = shape.iter().map(|&length| length as u64);
@@ -155,7 +155,7 @@ fn write(
                 }
             }
             _ => {
-                let rows = made.rows.iter().filter_map(|done| done.row.as_ref());
+                let rows = made.rows.iter().flat_map(|done| done.rows.iter().flatten());
                 for (_, bytes) in rows.filter_map(|row| row.own[at].as_ref()) {
                     put(bytes)?;
                 }

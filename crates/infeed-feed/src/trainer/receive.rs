@@ -8,7 +8,7 @@ use crate::wire::hello::Policy;
 use crate::wire::rows::{ColumnLayout, KeptRow, RowsHead, RowsLayout};
 use infeed::loader::BadRecord;
 use infeed::loader::digest::Digest;
-use infeed::loader::remote::{FilledRow, RemoteBatch, RemoteBatches};
+use infeed::loader::remote::{FilledRows, RemoteBatch, RemoteBatches};
 use infeed_core::batch::{PADDING, RowCell};
 use infeed_core::order::partition::Tail;
 
@@ -28,7 +28,7 @@ pub(super) enum ReceiveOutcome<'a> {
 /// A filled batch, which no consumer has yet.
 pub(super) struct FilledBatch<'a> {
     begun: RemoteBatch<'a>,
-    rows: Vec<FilledRow>,
+    rows: Vec<FilledRows>,
     /// Number of bytes that were read.
     pub(super) bytes: u64,
 }
@@ -163,7 +163,7 @@ fn filled_rows(
     begun: &mut RemoteBatch<'_>,
     batches: &RemoteBatches,
     in_flight: u64,
-) -> Result<Vec<FilledRow>, WireError> {
+) -> Result<Vec<FilledRows>, WireError> {
     let source = &**batches.source();
     let epoch = head.epoch;
     let mut done = Vec::with_capacity(head.rows.len());
@@ -183,13 +183,13 @@ fn filled_rows(
             ids: kept.ids,
             pixels: kept.pixels,
         };
-        done.push(FilledRow {
+        done.push(FilledRows {
             unknown_pixels: received.kept.as_ref().map_or(0, |kept| kept.unknown_pixels),
             digest: match &received.kept {
                 Some(kept) => digest(kept),
                 None => Digest::empty(batches.digest_scope()),
             },
-            row: received.kept.map(|kept| row.finish(kept.record)),
+            rows: vec![received.kept.map(|kept| row.finish(kept.record))],
             bad,
         });
     }

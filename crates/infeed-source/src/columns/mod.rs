@@ -109,7 +109,7 @@ pub fn widen(from: DType, bytes: &[u8]) -> Option<Bytes> {
 }
 
 /// Reads a little-endian integer, or a truth value as 0 or 1.
-fn integer(dtype: DType, bytes: &[u8]) -> Option<i64> {
+pub(crate) fn integer(dtype: DType, bytes: &[u8]) -> Option<i64> {
     let dtype = match dtype {
         DType::Bool => DType::UInt8,
         dtype => dtype,

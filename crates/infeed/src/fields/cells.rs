@@ -6,23 +6,26 @@ use infeed_core::batch::RowCell;
 /// Copies the bytes of a field to its cell.
 pub(crate) fn copy(field: usize, bytes: &[u8], cell: &mut RowCell) -> Result<(), StageFailure> {
     match cell {
-        RowCell::Slab(row) => {
-            let to = row.bytes_mut();
-            if to.len() != bytes.len() {
-                let error = SampleError::Shape {
-                    found: format!("{} bytes", bytes.len()),
-                    expected: format!("{}", to.len()),
-                    fix: "every record must have the shape its source declares",
-                };
-                return Err(error.in_field(field));
-            }
-            to.copy_from_slice(bytes);
-        }
+        RowCell::Slab(row) => copy_exactly(field, bytes, row.bytes_mut()),
         RowCell::Own { bytes: to, .. } => {
             to.clear();
             to.extend_from_slice(bytes);
+            Ok(())
         }
     }
+}
+
+/// Copies the bytes of a field to memory of their size.
+pub(crate) fn copy_exactly(field: usize, bytes: &[u8], to: &mut [u8]) -> Result<(), StageFailure> {
+    if to.len() != bytes.len() {
+        let error = SampleError::Shape {
+            found: format!("{} bytes", bytes.len()),
+            expected: format!("{}", to.len()),
+            fix: "every record must have the shape its source declares",
+        };
+        return Err(error.in_field(field));
+    }
+    to.copy_from_slice(bytes);
     Ok(())
 }
 

@@ -53,6 +53,11 @@ pub(crate) trait KindPlan: Debug + Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Whether the kind only copies fields of one size from the source to the batch.
+    fn only_copies(&self) -> bool {
+        false
+    }
+
     /// Whether the memory for a sample depends on more than the headers of its images.
     fn needs_contents(&self) -> bool {
         false

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::batch_functions::Finisher;
-use super::digest::{Digest, DigestScope};
+use super::digest::{CellHash, Digest, DigestScope};
 use super::fetched_records::{BadRecord, RowAttempts};
 use super::rules::BatchRules;
 use crate::fields::scratch::Position;
@@ -19,6 +19,8 @@ pub(super) struct BatchAssembler {
     batcher: Batcher,
     /// Index of the layout of batches that begin from now on.
     layout: AtomicUsize,
+    /// Rows that are filled together.
+    run: usize,
     finisher: Finisher,
     digested: DigestScope,
 }
@@ -40,9 +42,15 @@ impl BatchAssembler {
         BatchAssembler {
             batcher,
             layout: AtomicUsize::new(0),
+            run: 1,
             finisher,
             digested,
         }
+    }
+
+    /// Opens batches in runs of `run` rows from now on.
+    pub(super) fn in_runs(self, run: usize) -> BatchAssembler {
+        BatchAssembler { run, ..self }
     }
 
     /// Sets the layout of batches that begin from now on. It changes no bit that the consumer
@@ -65,7 +73,7 @@ impl BatchAssembler {
         self.finisher.add_counts(stage, sum, calls);
     }
 
-    /// Opens a batch of `rows` rows.
+    /// Opens a batch of `rows` rows. Returns its rows, or its runs of rows.
     pub(super) fn open(
         &self,
         (epoch, step): (u64, u64),
@@ -75,7 +83,7 @@ impl BatchAssembler {
         let layout = self.layout.load(Ordering::Relaxed);
         let (in_flight, rows) = self
             .batcher
-            .begin_as(layout, rows)
+            .begin_as(layout, rows, self.run)
             .map_err(|_| Error::OutOfMemory { bytes })?;
         let open = OpenBatch {
             in_flight,
@@ -91,7 +99,7 @@ impl BatchAssembler {
         &self,
         plan: &SamplePlan,
         open: OpenBatch,
-        rows: Vec<Result<FilledRow, Error>>,
+        rows: Vec<Result<FilledRows, Error>>,
         position: u64,
     ) -> Result<FinishedBatch, Error> {
         let OpenBatch {
@@ -103,15 +111,15 @@ impl BatchAssembler {
         let mut bad = Vec::new();
         let mut digest = Digest::empty(self.digested);
         let mut unknown_pixels = 0;
-        let mut done = Vec::with_capacity(rows.len());
-        for row in rows {
+        let mut done = Vec::with_capacity(rows.len() * self.run);
+        for filled in rows {
             // Report the first failure in row order, independent of timing.
-            let row = row?;
-            bad.extend(row.bad);
-            digest = digest.plus(row.digest);
+            let filled = filled?;
+            bad.extend(filled.bad);
+            digest = digest.plus(filled.digest);
             // Saturates, because another process may report any number.
-            unknown_pixels = row.unknown_pixels.saturating_add(unknown_pixels);
-            done.push(row.row);
+            unknown_pixels = filled.unknown_pixels.saturating_add(unknown_pixels);
+            done.extend(filled.rows);
         }
         let bytes = self.batcher.slab_bytes();
         let batch = self.batcher.finish(in_flight, done, epoch, step);
@@ -134,16 +142,16 @@ impl OpenBatch {
     }
 }
 
-/// Result of a row.
+/// Result of a row, or of a run of rows that are filled together.
 #[derive(Debug)]
-pub struct FilledRow {
-    /// `None` if the row is skipped.
-    pub row: Option<RowDone>,
-    /// Bad records met for the row.
+pub struct FilledRows {
+    /// The rows; `None` for a skipped row.
+    pub rows: Vec<Option<RowDone>>,
+    /// Bad records met for the rows.
     pub bad: Vec<BadRecord>,
-    /// Digest of the row.
+    /// Digest of the rows.
     pub digest: Digest,
-    /// Pixels of unknown class in the masks of the row's samples. Another process may report any
+    /// Pixels of unknown class in the masks of the rows' samples. Another process may report any
     /// number.
     pub unknown_pixels: u64,
 }
@@ -176,24 +184,24 @@ pub(super) struct BatchFacts {
     pub(super) unknown_pixels: u64,
 }
 
-impl FilledRow {
+impl FilledRows {
     /// Creates the result of a row after all its attempts; `at` is its position.
     pub(super) fn new(
         tried: RowAttempts,
         at: Position,
         row: &mut BatchRow,
         rules: &BatchRules,
-    ) -> FilledRow {
+    ) -> FilledRows {
         let unknown_pixels = u64::from(tried.unknown_pixels);
         let Some(record) = tried.written else {
-            return FilledRow {
+            return FilledRows {
                 unknown_pixels,
-                ..FilledRow::without_record(None, tried.bad, rules)
+                ..FilledRows::without_record(None, tried.bad, rules)
             };
         };
-        FilledRow {
-            digest: Digest::of_row(rules.digested, at.epoch, at.position, record, row),
-            row: Some(row.finish(record)),
+        FilledRows {
+            digest: Digest::of_row(rules.digested, at, record, || CellHash::of(row)),
+            rows: vec![Some(row.finish(record))],
             bad: tried.bad,
             unknown_pixels,
         }
@@ -204,9 +212,9 @@ impl FilledRow {
         row: Option<RowDone>,
         bad: Vec<BadRecord>,
         rules: &BatchRules,
-    ) -> FilledRow {
-        FilledRow {
-            row,
+    ) -> FilledRows {
+        FilledRows {
+            rows: vec![row],
             bad,
             digest: Digest::empty(rules.digested),
             unknown_pixels: 0,

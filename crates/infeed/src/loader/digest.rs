@@ -14,6 +14,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use twox_hash::XxHash3_64;
 
+use crate::fields::scratch::Position;
 use infeed_core::batch::{BatchRow, RowCell};
 use infeed_core::error::Error;
 use infeed_core::random::hash;
@@ -43,6 +44,42 @@ pub struct Digest {
     pub pixels: Option<u64>,
 }
 
+/// Hash of the cells of a row, in column order.
+pub(super) struct CellHash(u64);
+
+impl CellHash {
+    /// Returns the hash of a row.
+    pub(super) fn of(row: &BatchRow) -> CellHash {
+        row.cells
+            .iter()
+            .fold(CellHash(PIXELS), |sum, cell| match cell {
+                RowCell::Slab(row) => sum.add(row.bytes()),
+                RowCell::Own { shape, bytes } => {
+                    let shape = shape.iter().map(|&length| length as u64);
+                    let mut parts = vec![sum.0, XxHash3_64::oneshot(bytes)];
+                    parts.extend(shape);
+                    CellHash(hash(&parts))
+                }
+            })
+    }
+
+    /// Returns the hash of a row of a run, whose cells are all in slabs.
+    pub(super) fn of_run(run: &BatchRow, row: usize, rows: usize) -> CellHash {
+        let cells = run.cells.iter().filter_map(|cell| match cell {
+            RowCell::Slab(run) => Some(run.bytes()),
+            RowCell::Own { .. } => None,
+        });
+        cells.fold(CellHash(PIXELS), |sum, cell| {
+            let size = cell.len() / rows;
+            sum.add(&cell[row * size..(row + 1) * size])
+        })
+    }
+
+    fn add(self, slab: &[u8]) -> CellHash {
+        CellHash(hash(&[self.0, XxHash3_64::oneshot(slab)]))
+    }
+}
+
 impl Digest {
     /// Returns the digest of no rows.
     pub fn empty(of: DigestScope) -> Digest {
@@ -52,26 +89,16 @@ impl Digest {
         }
     }
 
-    /// Returns the digest of one row. Reads its cells only if the digest covers bytes.
+    /// Returns the digest of one row: the record at a position. Calls `cells` for the hash of its
+    /// cells only if the digest covers bytes.
     pub(super) fn of_row(
         of: DigestScope,
-        epoch: u64,
-        position: u64,
+        at: Position,
         record: u64,
-        row: &BatchRow,
+        cells: impl FnOnce() -> CellHash,
     ) -> Digest {
-        let pixels = || {
-            let bytes = row.cells.iter().fold(PIXELS, |state, cell| match cell {
-                RowCell::Slab(row) => hash(&[state, XxHash3_64::oneshot(row.bytes())]),
-                RowCell::Own { shape, bytes } => {
-                    let shape = shape.iter().map(|&length| length as u64);
-                    let mut parts = vec![state, XxHash3_64::oneshot(bytes)];
-                    parts.extend(shape);
-                    hash(&parts)
-                }
-            });
-            hash(&[PIXELS, epoch, position, record, bytes])
-        };
+        let Position { epoch, position } = at;
+        let pixels = || hash(&[PIXELS, epoch, position, record, cells().0]);
         Digest {
             ids: hash(&[IDS, epoch, position, record]),
             pixels: (of == DigestScope::Pixels).then(pixels),
@@ -160,7 +187,8 @@ mod tests {
     #[test]
     fn every_part_of_a_row_counts_and_the_order_of_rows_does_not() {
         let of = |epoch, position, record, row: &BatchRow| {
-            Digest::of_row(DigestScope::Pixels, epoch, position, record, row)
+            let at = Position { epoch, position };
+            Digest::of_row(DigestScope::Pixels, at, record, || CellHash::of(row))
         };
         let plain = of(1, 2, 3, &row(&[2], b"ab"));
 
@@ -210,7 +238,10 @@ mod tests {
 
     #[test]
     fn the_digest_of_a_row_never_changes() {
-        let digest = Digest::of_row(DigestScope::Pixels, 1, 2, 3, &row(&[2], b"ab"));
+        let (epoch, position) = (1, 2);
+        let at = Position { epoch, position };
+        let cells = || CellHash::of(&row(&[2], b"ab"));
+        let digest = Digest::of_row(DigestScope::Pixels, at, 3, cells);
 
         // Digests are compared between versions and machines.
         assert_eq!(digest.to_string(), "59defdbbc85760a9-e6769f3d99f125f1");

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use super::rules::{BatchRules, OnError};
 use crate::fields::pixels::prepared_record::PixelState;
+use crate::fields::scratch::Position;
 use infeed_core::error::Error;
 use infeed_core::exec::budget::Permit;
 use infeed_core::exec::{JoinedReads, Sequence};
@@ -19,6 +21,21 @@ pub struct BadRecord {
     pub position: u64,
     /// The error.
     pub reason: Error,
+}
+
+impl BadRecord {
+    /// Notes the error of the record at a position. `None` if the error has to stop the run.
+    pub(super) fn new(error: &Error, at: Position, rules: &BatchRules) -> Option<BadRecord> {
+        if !error.is_bad_record() || rules.on_error == OnError::Stop {
+            return None;
+        }
+        Some(BadRecord {
+            record: error.record()?.clone(),
+            epoch: at.epoch,
+            position: at.position,
+            reason: error.clone(),
+        })
+    }
 }
 
 /// Role of a record in its row.
@@ -78,6 +95,15 @@ pub(crate) struct FetchedRecords {
     together: u8,
 }
 
+/// Fetched records of a sequence number, waiting for a worker.
+pub(crate) enum FetchedRows {
+    /// Those of one row.
+    One(FetchedRecords),
+    /// Numbers of the records of a run of rows, which the worker copies from memory. Rows after them
+    /// are padding.
+    Run(Vec<u64>),
+}
+
 impl ReadPurpose {
     /// Creates the purpose of a row that needs no read.
     pub(super) fn padding(sequence: Sequence) -> ReadPurpose {
@@ -122,20 +148,32 @@ impl FetchedRecords {
         }
     }
 
+    /// Adds the records of another read for the same row.
+    fn add(&mut self, other: FetchedRecords) {
+        self.own = self.own.take().or(other.own);
+        self.partners.extend(other.partners);
+    }
+
+    fn is_whole(&self) -> bool {
+        let found = usize::from(self.own.is_some()) + self.partners.len();
+        found >= usize::from(self.together)
+    }
+}
+
+impl FetchedRows {
     /// Joins the records of several reads for one row.
     pub(super) fn join(
-        waiting: Option<FetchedRecords>,
-        received: FetchedRecords,
-    ) -> JoinedReads<FetchedRecords> {
-        let mut whole = received;
-        if let Some(before) = waiting {
-            whole.own = whole.own.or(before.own);
-            whole.partners.extend(before.partners);
+        waiting: Option<FetchedRows>,
+        received: FetchedRows,
+    ) -> JoinedReads<FetchedRows> {
+        let mut received = received;
+        if let (FetchedRows::One(whole), Some(FetchedRows::One(before))) = (&mut received, waiting)
+        {
+            whole.add(before);
         }
-        let found = usize::from(whole.own.is_some()) + whole.partners.len();
-        match found < usize::from(whole.together) {
-            true => JoinedReads::Part(whole),
-            false => JoinedReads::Whole(whole),
+        match &received {
+            FetchedRows::One(found) if !found.is_whole() => JoinedReads::Part(received),
+            _ => JoinedReads::Whole(received),
         }
     }
 }

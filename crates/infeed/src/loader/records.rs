@@ -12,6 +12,7 @@ mod limits;
 mod reads;
 mod record_job;
 mod rows;
+mod runs;
 mod samples;
 mod substitutes;
 

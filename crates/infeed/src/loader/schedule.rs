@@ -1,5 +1,6 @@
 //! The batch, row and rules of each sequence number.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::digest::DigestScope;
@@ -13,6 +14,8 @@ use infeed_core::order::partition::{Partition, RowPosition};
 pub(super) struct BatchSchedule {
     partition: Partition,
     rules: BatchRules,
+    /// Rows of a sequence number: 1, or several that are copied together.
+    run: u64,
     /// Set if batches follow the order of requests; otherwise they follow the order of the run.
     requests: Option<Arc<RequestedBatches>>,
 }
@@ -23,8 +26,40 @@ impl BatchSchedule {
         BatchSchedule {
             partition,
             rules,
+            run: 1,
             requests: None,
         }
+    }
+
+    /// Gives each sequence number `run` neighbouring rows of a batch from now on. The last one of a
+    /// batch has fewer rows if `run` does not divide the batch. Only for batches in the order of the
+    /// run.
+    pub(super) fn in_runs(self, run: u64) -> BatchSchedule {
+        BatchSchedule { run, ..self }
+    }
+
+    /// Whether sequence numbers stand for several rows.
+    pub(super) fn is_in_runs(&self) -> bool {
+        self.run > 1
+    }
+
+    /// Sequence numbers of the largest batch, if they stand for several rows. A shorter batch has as
+    /// many, and the last ones have no rows.
+    fn stride(&self) -> u64 {
+        self.partition.rows().div_ceil(self.run)
+    }
+
+    /// Returns the rows of a sequence number, numbered across epochs as those of the
+    /// [`Partition`].
+    pub(super) fn rows(&self, sequence: Sequence) -> Range<u64> {
+        if !self.is_in_runs() {
+            return sequence..sequence + 1;
+        }
+        let (epoch, step) = self.batch(sequence / self.stride());
+        let rows = self.partition.rows_at(step);
+        let begin = (sequence % self.stride() * self.run).min(rows);
+        let first = self.partition.sequence(epoch, step);
+        first + begin..first + (begin + self.run).min(rows)
     }
 
     /// Makes the requested batches from now on.
@@ -75,10 +110,16 @@ impl BatchSchedule {
         }
     }
 
-    /// Returns the location of a sequence number's row in its batch.
+    /// Returns the location of a sequence number's row in its batch, or of its run of rows.
     pub(super) fn place(&self, sequence: Sequence) -> RowLocation {
         if let Some(requests) = &self.requests {
             return requests.place(sequence);
+        }
+        if self.is_in_runs() {
+            return RowLocation {
+                in_flight: sequence / self.stride(),
+                row: (sequence % self.stride()) as usize,
+            };
         }
         let row_position = self.partition.row_position(sequence);
         RowLocation {
@@ -91,6 +132,9 @@ impl BatchSchedule {
     pub(super) fn first(&self, in_flight: u64) -> Sequence {
         if let Some(requests) = &self.requests {
             return requests.first(in_flight);
+        }
+        if self.is_in_runs() {
+            return in_flight.saturating_mul(self.stride());
         }
         let steps = self.partition.steps();
         self.partition

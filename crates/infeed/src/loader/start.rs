@@ -183,6 +183,20 @@ impl PreparedRun {
         })
     }
 
+    /// Copies runs of rows together, where that is possible.
+    pub(super) fn in_runs(self) -> PreparedRun {
+        let Some(rows) = self.job.run_rows() else {
+            return self;
+        };
+        let mut config = self.config;
+        config.ahead = config.ahead.div_ceil(rows as u64);
+        PreparedRun {
+            job: self.job.in_runs(rows),
+            config,
+            ..self
+        }
+    }
+
     /// Describes the run for remote workers.
     pub(super) fn describe(&self, options: &Options) -> RunDescription {
         let PreparedRun {
@@ -227,6 +241,11 @@ impl Loader {
             .remote
             .clone()
             .map(|remote| (remote, run.describe(&options)));
+        // Feeders send single rows.
+        let run = match remote {
+            Some(_) => run,
+            None => run.in_runs(),
+        };
         let PreparedRun {
             job,
             config,

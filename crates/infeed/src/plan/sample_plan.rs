@@ -264,6 +264,19 @@ impl SamplePlan {
         bytes.sum::<usize>() as u64
     }
 
+    /// Whether samples are copies of the fields of their records, each of one size. Batches then have
+    /// the columns of the fields and, with padding, the `valid` mask.
+    pub(crate) fn only_copies(&self) -> bool {
+        self.kinds.iter().all(|plan| plan.only_copies())
+            && self.pixels.iter().all(Option::is_none)
+            && self.others.is_empty()
+            && self.transforms.is_empty()
+            && self.join.is_none()
+            && self.copies.is_none()
+            && self.lists.is_empty()
+            && self.sample_calls().is_empty()
+    }
+
     /// Whether samples have no fixed size, so that rows are stored separately until the batch is
     /// full.
     pub fn has_own_cells(&self) -> bool {

@@ -20,6 +20,7 @@ mod order;
 mod placement;
 mod remote;
 mod resume;
+mod row_runs;
 mod run_record;
 mod shards;
 mod sources;

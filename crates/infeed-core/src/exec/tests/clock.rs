@@ -1,7 +1,7 @@
 //! The executor on a simulated clock: rows take simulated time, and the clock moves when all threads
 //! wait. Times are exact, so the tests do not depend on the machine.
 
-use std::sync::Condvar;
+use std::sync::{Condvar, PoisonError};
 
 use super::*;
 
@@ -18,6 +18,10 @@ const SLOW: u64 = 50;
 
 /// Longer than a claim may take in real time, so that each worker claims one row.
 const REAL: Duration = Duration::from_micros(200);
+
+/// Executors of one process share its cores. A worker that waits for a core of another simulation,
+/// whose clock waits for its own workers, would wait for ever.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn ticks(sequence: Sequence) -> u64 {
     match crate::random::mix(sequence).is_multiple_of(100) {
@@ -149,6 +153,7 @@ fn advance(executor: &Executor<TimedRows>, until: u64) {
 /// Runs a loop whose step takes `step` ticks. Returns the ticks that it waited for batches after the
 /// first in-flight ones, and the ticks of the whole loop.
 fn run(expected: bool, in_flight_batches: usize, batches: u64, step: u64) -> (u64, u64) {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let job = TimedRows {
         clock: Mutex::default(),
         moved: Condvar::new(),

@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use super::value_types::number;
 use crate::columns::integer;
+use crate::resident_rows::{copy_stored, copy_wide};
 use infeed_core::sample::DType;
 
 /// Reason why a value is not a valid field of a record.
@@ -171,6 +172,16 @@ impl Elements {
             bytes: to_bytes(buffer.slice_with_length(begin, length)),
             width,
         })
+    }
+
+    /// Returns stored bytes of elements; None if they are bits.
+    fn stored(&self, begin: usize, end: usize) -> Option<&[u8]> {
+        match self {
+            Elements::Plain { bytes, width } => {
+                bytes.get(begin.checked_mul(*width)?..end.checked_mul(*width)?)
+            }
+            Elements::Bits(_) => None,
+        }
     }
 
     fn range(&self, begin: usize, end: usize) -> Option<Bytes> {
@@ -380,6 +391,33 @@ impl Cells {
             keys,
             numbers: (0..words.len()).map(number).collect(),
         })
+    }
+
+    /// Stored bytes of a row of numbers of one shape; None if they are null or invalid, or in another
+    /// layout.
+    pub(super) fn stored(&self, row: usize) -> Option<&[u8]> {
+        match self {
+            Cells::Fixed {
+                elements,
+                length,
+                nulls,
+            } if nulls.is_empty() => {
+                let begin = row.checked_mul(*length)?;
+                elements.stored(begin, begin.checked_add(*length)?)
+            }
+            Cells::Wide { elements, .. } => elements.stored(row, row + 1),
+            _ => None,
+        }
+    }
+
+    /// Copies a row of numbers of one shape. Returns false if they are null or invalid, or in another
+    /// layout.
+    pub(super) fn copy(&self, row: usize, to: &mut [u8]) -> bool {
+        let stored = self.stored(row);
+        match self {
+            Cells::Wide { from, .. } => copy_wide(stored.and_then(|own| integer(*from, own)), to),
+            _ => copy_stored(stored, to),
+        }
     }
 
     pub(super) fn get(&self, row: usize, name: &Arc<str>) -> Result<Bytes, ValueError> {

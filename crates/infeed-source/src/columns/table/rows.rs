@@ -59,6 +59,26 @@ impl Rows {
         self.len
     }
 
+    /// Stored bytes of one field of the record in a row; None if it is damaged, or stored in another
+    /// layout.
+    pub(crate) fn stored(&self, row: usize, field: usize) -> Option<&[u8]> {
+        let column = self.columns.get(field)?;
+        column.cells.stored(row).filter(|_| column.has(row))
+    }
+
+    /// Copies one field of the record in a row to memory of its size. Returns false if it is damaged,
+    /// or stored in another layout.
+    pub(crate) fn copy(&self, row: usize, field: usize, to: &mut [u8]) -> bool {
+        let column = self.columns.get(field).filter(|column| column.has(row));
+        column.is_some_and(|column| {
+            let expected = match column.check {
+                ValueCheck::Exactly(expected) => expected,
+                _ => to.len(),
+            };
+            to.len() == expected && column.cells.copy(row, to)
+        })
+    }
+
     /// One field of the record in a row; None if it is damaged.
     pub(crate) fn field(&self, row: usize, field: usize) -> Option<Bytes> {
         self.columns.get(field)?.get(row).ok()
@@ -104,15 +124,16 @@ impl RowColumn {
         })
     }
 
+    /// Whether the value of a row is not null.
+    fn has(&self, row: usize) -> bool {
+        !is_null(&self.nulls, row) && !is_null(&self.child_nulls, row)
+    }
+
     fn get(&self, row: usize) -> Result<Bytes, ValueError> {
-        let null = |nulls: &Option<NullBuffer>| {
-            let nulls = nulls.as_ref();
-            nulls.is_some_and(|nulls| row < nulls.len() && nulls.is_null(row))
-        };
-        if null(&self.nulls) {
+        if is_null(&self.nulls, row) {
             return Err(ValueError::Null(self.name.clone()));
         }
-        if null(&self.child_nulls) {
+        if is_null(&self.child_nulls, row) {
             return Err(ValueError::OnlyPath(self.name.clone()));
         }
         let bytes = self.cells.get(row, &self.name)?;
@@ -136,4 +157,9 @@ impl RowColumn {
             _ => Ok(bytes),
         }
     }
+}
+
+fn is_null(nulls: &Option<NullBuffer>, row: usize) -> bool {
+    let nulls = nulls.as_ref();
+    nulls.is_some_and(|nulls| row < nulls.len() && nulls.is_null(row))
 }

@@ -18,16 +18,17 @@ use infeed_raw::map::FileMap;
 
 use super::format::FileFormat;
 use crate::columns::open::each;
-use crate::columns::{ColumnRequest, array_field, widen};
+use crate::columns::{ColumnRequest, array_field, integer, widen};
 use crate::field_spec::column_requests;
 use crate::left_out::LeftOut;
-use crate::memory::{hand_over, resident_reads};
 use crate::npy;
+use crate::resident_reads::{hand_over, resident_reads};
+use crate::resident_rows::{copy_stored, copy_wide};
 use crate::shards::index::invalid;
 use crate::store::{self, Blob, find_in, unreadable};
 use crate::{
-    Admission, Read, ReadError, Sink, Source, admit_read, files_fingerprint, group_reads,
-    handle_bytes,
+    Admission, Read, ReadError, ResidentRows, Sink, Source, admit_read, files_fingerprint,
+    group_reads, handle_bytes,
 };
 use infeed_core::error::{Cause, Error};
 use infeed_core::order::window::Groups;
@@ -358,6 +359,30 @@ impl NpzFile {
     }
 }
 
+impl ResidentRows for Npz {
+    fn stored(&self, record: u64, field: usize) -> Option<&[u8]> {
+        let (at, number) = self.locate(record);
+        let file = self.files.get(at)?;
+        let (map, array) = (file.map.as_ref()?, file.arrays.get(field)?);
+        let span = &array.member.span;
+        let bytes = map.get(span.start as usize..(span.end as usize).min(map.len()))?;
+        let begin = array.begin + number * array.record_bytes;
+        bytes.get(begin..begin + array.record_bytes)
+    }
+
+    fn copy(&self, record: u64, field: usize, to: &mut [u8]) -> bool {
+        let stored = self.stored(record, field);
+        match self.wide.get(field) {
+            Some(Some(from)) => copy_wide(stored.and_then(|own| integer(*from, own)), to),
+            _ => copy_stored(stored, to),
+        }
+    }
+
+    fn is_mapped(&self) -> bool {
+        self.mapped
+    }
+}
+
 impl Source for Npz {
     fn fields(&self) -> &[Field] {
         &self.fields
@@ -399,6 +424,10 @@ impl Source for Npz {
 
     fn groups(&self) -> Option<Arc<Groups>> {
         (!self.mapped).then(|| Arc::clone(&self.groups))
+    }
+
+    fn resident(&self) -> Option<&dyn ResidentRows> {
+        self.mapped.then_some(self)
     }
 
     fn parallel_reads(&self) -> Option<usize> {

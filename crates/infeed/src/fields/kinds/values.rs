@@ -54,9 +54,13 @@ impl KindPlan for ValuesPlan {
         }
     }
 
-    fn needs_contents(&self) -> bool {
+    fn only_copies(&self) -> bool {
         let mut columns = self.columns.iter();
-        columns.any(|(_, kind)| !matches!(kind, ColumnKind::Fixed { .. }))
+        columns.all(|(_, kind)| matches!(kind, ColumnKind::Fixed { .. }))
+    }
+
+    fn needs_contents(&self) -> bool {
+        !self.only_copies()
     }
 
     fn row_bytes(&self, sample: &DrawnSample<'_>) -> u64 {

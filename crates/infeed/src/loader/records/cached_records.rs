@@ -7,7 +7,9 @@ use crate::fields::pixels::prepared_record;
 use crate::fields::pixels::prepared_record::PixelState;
 use crate::loader::budget::ROOM;
 use crate::loader::cache::DecodedCache;
-use crate::loader::fetched_records::{FetchedContent, FetchedRecords, ReadPurpose, RowAttempts};
+use crate::loader::fetched_records::{
+    FetchedContent, FetchedRecords, FetchedRows, ReadPurpose, RowAttempts,
+};
 use infeed_core::counters::{Meter, Stage};
 use infeed_core::exec::budget::{BudgetError, Permit};
 use infeed_core::exec::{MemoryReservation, Sequence};
@@ -94,7 +96,7 @@ impl RecordJob {
         &self,
         records: &[u64],
         wants: &[ReadPurpose],
-    ) -> Vec<(Sequence, FetchedRecords)> {
+    ) -> Vec<(Sequence, FetchedRows)> {
         let mut meter = Meter::new(infeed_raw::machine::thread_cpu_time);
         let cached = |record: u64| self.cache.as_ref().and_then(|cache| cache.get(record));
         let fetched = records.iter().zip(wants).map(|(&record, &want)| {
@@ -104,7 +106,8 @@ impl RecordJob {
                 _permit: None,
             };
             let tried = RowAttempts::default();
-            (want.sequence, FetchedRecords::new(want, content, tried))
+            let row = FetchedRecords::new(want, content, tried);
+            (want.sequence, FetchedRows::One(row))
         });
         let fetched = fetched.collect();
         meter.finish(Stage::Read, std::time::Duration::ZERO, &self.reading);
@@ -121,7 +124,7 @@ impl RecordJob {
         record: u64,
         want: ReadPurpose,
         gate: MemoryReservation<'a>,
-    ) -> Result<Vec<(Sequence, FetchedRecords)>, LostRecord<'a>> {
+    ) -> Result<Vec<(Sequence, FetchedRows)>, LostRecord<'a>> {
         // Another read may have brought it since this one was planned.
         if self
             .cache
@@ -169,7 +172,7 @@ impl RecordJob {
             _permit: Some(Arc::new(permit)),
         };
         let row = FetchedRecords::new(want, content, RowAttempts::default());
-        Ok(vec![(want.sequence, row)])
+        Ok(vec![(want.sequence, FetchedRows::One(row))])
     }
 
     /// Bytes of memory that reading a record from the source takes, as far as that is known.
@@ -204,12 +207,12 @@ pub(super) struct LostRecord<'a> {
 }
 
 /// Returns a row whose record is missing, so that its worker requests it again.
-pub(super) fn missing(want: ReadPurpose) -> Vec<(Sequence, FetchedRecords)> {
+pub(super) fn missing(want: ReadPurpose) -> Vec<(Sequence, FetchedRows)> {
     let content = FetchedContent {
         found: None,
         state: PixelState::Stored,
         _permit: None,
     };
     let row = FetchedRecords::new(want, content, RowAttempts::default());
-    vec![(want.sequence, row)]
+    vec![(want.sequence, FetchedRows::One(row))]
 }

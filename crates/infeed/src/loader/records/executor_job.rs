@@ -3,8 +3,8 @@
 use std::sync::{Arc, PoisonError};
 
 use super::record_job::{RecordJob, RecordRead, WorkerScratch};
-use crate::loader::assemble::{FilledRow, FinishedBatch, OpenBatch};
-use crate::loader::fetched_records::FetchedRecords;
+use crate::loader::assemble::{FilledRows, FinishedBatch, OpenBatch};
+use crate::loader::fetched_records::FetchedRows;
 use crate::loader::rules::RecordLimits;
 use crate::maker::SampleMaker;
 use crate::maker::memory::SampleMemory;
@@ -17,10 +17,10 @@ use infeed_core::exec::{
 
 impl Job for RecordJob {
     type Read = RecordRead;
-    type FetchedData = FetchedRecords;
+    type FetchedData = FetchedRows;
     type InFlight = OpenBatch;
     type Row = BatchRow;
-    type RowOutput = FilledRow;
+    type RowOutput = FilledRows;
     type Batch = FinishedBatch;
     type Scratch<'job> = WorkerScratch<'job>;
     type Fault = Error;
@@ -33,27 +33,38 @@ impl Job for RecordJob {
         self.schedule.first(in_flight)
     }
 
+    fn rows(&self, sequence: Sequence) -> u64 {
+        let rows = self.schedule.rows(sequence);
+        rows.end - rows.start
+    }
+
     fn plan(&self, from: Sequence, until: Sequence) -> Result<ReadRun<RecordRead>, Error> {
-        self.plan_reads(from, until)
+        match self.schedule.is_in_runs() {
+            true => Ok(self.plan_runs(from, until)),
+            false => self.plan_reads(from, until),
+        }
     }
 
     fn read(
         &self,
         request: RecordRead,
         gate: MemoryReservation<'_>,
-    ) -> Vec<(Sequence, FetchedRecords)> {
+    ) -> Vec<(Sequence, FetchedRows)> {
         self.read_records(request, gate)
     }
 
     fn join(
         &self,
-        waiting: Option<FetchedRecords>,
-        received: FetchedRecords,
-    ) -> JoinedReads<FetchedRecords> {
-        FetchedRecords::join(waiting, received)
+        waiting: Option<FetchedRows>,
+        received: FetchedRows,
+    ) -> JoinedReads<FetchedRows> {
+        FetchedRows::join(waiting, received)
     }
 
-    fn is_expensive(&self, fetched: &FetchedRecords) -> bool {
+    fn is_expensive(&self, fetched: &FetchedRows) -> bool {
+        let FetchedRows::One(fetched) = fetched else {
+            return false;
+        };
         let partners = fetched.partners.iter().map(|(_, content)| content);
         fetched.own.iter().chain(partners).any(|content| {
             let record = content.found.as_ref().and_then(|found| found.as_ref().ok());
@@ -83,17 +94,20 @@ impl Job for RecordJob {
     fn fill(
         &self,
         sequence: Sequence,
-        fetched: FetchedRecords,
+        fetched: FetchedRows,
         row: &mut BatchRow,
         worker: &mut WorkerScratch<'_>,
     ) -> FillOutcome<RecordJob> {
-        self.fill_row(sequence, fetched, row, worker)
+        match fetched {
+            FetchedRows::One(fetched) => self.fill_row(sequence, fetched, row, worker),
+            FetchedRows::Run(records) => self.fill_run(sequence, &records, row, worker),
+        }
     }
 
     fn close(
         &self,
         open: OpenBatch,
-        rows: Vec<Result<FilledRow, Error>>,
+        rows: Vec<Result<FilledRows, Error>>,
     ) -> Result<FinishedBatch, Error> {
         let partition = self.partition();
         let first = partition.row_position(partition.sequence(open.epoch, open.step));
@@ -111,7 +125,7 @@ mod tests {
     #[test]
     fn record_handles_fit_into_the_bytes_counted_per_group() {
         let found = size_of::<(usize, RecordResult)>();
-        let fetched = size_of::<(Sequence, FetchedRecords)>();
+        let fetched = size_of::<(Sequence, FetchedRows)>();
 
         // A table of results, up to half empty; fetched records in a list, and in a tree whose
         // nodes are up to half empty, into which they are inserted at once.

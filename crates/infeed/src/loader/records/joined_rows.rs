@@ -51,7 +51,7 @@ impl RecordJob {
             match content.found {
                 Some(Ok(record)) => good[part] = Some((record, content.state)),
                 Some(Err(error)) => {
-                    if let Some(outcome) = self.note_bad(sequence, at, &error, &mut tried) {
+                    if let Some(outcome) = self.note_bad(sequence, &error, &mut tried) {
                         return outcome;
                     }
                     failed = Some(error);
@@ -73,7 +73,7 @@ impl RecordJob {
                     return FillOutcome::Done(self.finish_row(tried, at, row, worker, &rules));
                 }
                 Err((part, error)) => {
-                    if let Some(outcome) = self.note_bad(sequence, at, &error, &mut tried) {
+                    if let Some(outcome) = self.note_bad(sequence, &error, &mut tried) {
                         return outcome;
                     }
                     let from = good_from(&good, part).unwrap_or(part);

@@ -8,7 +8,7 @@ use super::record_job::{ReadFrom, RecordJob, RecordRead};
 use crate::fields::pixels::prepared_record::PixelState;
 use crate::loader::budget::ROOM;
 use crate::loader::fetched_records::{
-    FetchedContent, FetchedRecords, ReadPurpose, RecordRole, RowAttempts,
+    FetchedContent, FetchedRecords, FetchedRows, ReadPurpose, RecordRole, RowAttempts,
 };
 use crate::loader::rules::RecordLimits;
 use crate::loader::whole_groups::fits;
@@ -115,11 +115,12 @@ impl RecordJob {
         &self,
         request: RecordRead,
         gate: MemoryReservation<'_>,
-    ) -> Vec<(Sequence, FetchedRecords)> {
+    ) -> Vec<(Sequence, FetchedRows)> {
         let RecordRead { from, wants, tried } = request;
         let (mut read, mut gate, mut permit) = match from {
             ReadFrom::Source(read) => (read, Some(gate), None),
             ReadFrom::Memory(records) => return self.read_cached(&records, &wants),
+            ReadFrom::Resident(records) => return self.read_resident(records, &wants),
             ReadFrom::Disk(record) => match self.read_from_disk(record, wants[0], gate) {
                 Ok(rows) => return rows,
                 Err(lost) => match lost.read {
@@ -130,7 +131,7 @@ impl RecordJob {
             ReadFrom::Nothing(failed) => {
                 let padding = |want: &ReadPurpose| {
                     let row = FetchedRecords::without_reading(failed.clone());
-                    (want.sequence, row)
+                    (want.sequence, FetchedRows::One(row))
                 };
                 return wants.iter().map(padding).collect();
             }
@@ -223,10 +224,8 @@ impl RecordJob {
                 _permit: permit.clone(),
             };
             let want = wants[place];
-            (
-                want.sequence,
-                FetchedRecords::new(want, content, tried.clone()),
-            )
+            let row = FetchedRecords::new(want, content, tried.clone());
+            (want.sequence, FetchedRows::One(row))
         };
         read.records.iter().map(fetched).collect()
     }

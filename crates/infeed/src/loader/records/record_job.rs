@@ -71,6 +71,8 @@ pub(in crate::loader) enum ReadFrom {
     Memory(Vec<u64>),
     /// The folder of the cache: a record.
     Disk(u64),
+    /// The memory of the source: the records of a run of rows.
+    Resident(Vec<u64>),
     /// Nothing, for padding, or for the reason why nothing can be read.
     Nothing(Option<Error>),
 }
@@ -139,6 +141,15 @@ impl RecordJob {
 
     pub(in crate::loader) fn source(&self) -> &Arc<dyn Source> {
         &self.source
+    }
+
+    /// Copies runs of rows from now on.
+    pub(in crate::loader) fn in_runs(self, run: usize) -> RecordJob {
+        RecordJob {
+            schedule: self.schedule.in_runs(run as u64),
+            assembler: self.assembler.in_runs(run),
+            ..self
+        }
     }
 
     /// Makes the requested batches from now on.

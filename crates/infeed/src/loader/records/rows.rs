@@ -1,7 +1,7 @@
 //! Filling of rows from fetched records.
 
 use super::record_job::{RecordJob, WorkerScratch, position};
-use crate::loader::assemble::FilledRow;
+use crate::loader::assemble::FilledRows;
 use crate::loader::fetched_records::{FetchedContent, FetchedRecords};
 use crate::maker::SampleRecord;
 use infeed_core::batch::BatchRow;
@@ -24,7 +24,7 @@ impl RecordJob {
         worker.maker.limit(rules.limits.scratch);
         if row_position.taken_from.is_none() && fetched.own.is_none() {
             let blank = Some(row.blank());
-            return FillOutcome::Done(FilledRow::without_record(blank, Vec::new(), &rules));
+            return FillOutcome::Done(FilledRows::without_record(blank, Vec::new(), &rules));
         }
         let at = position(row_position);
         if let Some(drawn) = self.partners(row_position) {

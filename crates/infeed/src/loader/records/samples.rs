@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::record_job::{RecordJob, WorkerScratch};
 use crate::fields::pixels::prepared_record::PixelState;
 use crate::fields::scratch::Position;
-use crate::loader::assemble::FilledRow;
+use crate::loader::assemble::FilledRows;
 use crate::loader::failure::sample_error;
 use crate::loader::fetched_records::RowAttempts;
 use crate::loader::rules::BatchRules;
@@ -75,7 +75,7 @@ impl RecordJob {
         row: &mut BatchRow,
         worker: &mut WorkerScratch<'_>,
         rules: &BatchRules,
-    ) -> FilledRow {
+    ) -> FilledRows {
         if tried.written.is_some()
             && self.partition().tail() == Tail::Pad
             && let Some(RowCell::Slab(valid)) = row.cells.last_mut()
@@ -83,11 +83,11 @@ impl RecordJob {
             valid.bytes_mut().fill(1);
         }
         if !rules.hashes_rows() {
-            return FilledRow::new(tried, at, row, rules);
+            return FilledRows::new(tried, at, row, rules);
         }
         let scratch = &mut worker.maker.scratch;
         scratch.meter.start();
-        let filled = FilledRow::new(tried, at, row, rules);
+        let filled = FilledRows::new(tried, at, row, rules);
         scratch.lap(Stage::Write);
         scratch.meter.settle(&scratch.counters);
         filled

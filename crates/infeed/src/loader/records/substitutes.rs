@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::record_job::{ATTEMPTS, ReadFrom, RecordJob, RecordRead, position};
 use crate::fields::scratch::Position;
-use crate::loader::assemble::FilledRow;
+use crate::loader::assemble::FilledRows;
 use crate::loader::budget::ROOM;
 use crate::loader::fetched_records::{BadRecord, ReadPurpose, RecordRole, RowAttempts};
 use crate::loader::rules::OnError;
@@ -38,7 +38,7 @@ impl RecordJob {
         error: Error,
         mut tried: RowAttempts,
     ) -> FillOutcome<RecordJob> {
-        if let Some(outcome) = self.note_bad(sequence, at, &error, &mut tried) {
+        if let Some(outcome) = self.note_bad(sequence, &error, &mut tried) {
             return outcome;
         }
         self.request_substitute(sequence, at, error, tried)
@@ -66,26 +66,19 @@ impl RecordJob {
     pub(super) fn note_bad(
         &self,
         sequence: Sequence,
-        at: Position,
         error: &Error,
         tried: &mut RowAttempts,
     ) -> Option<FillOutcome<RecordJob>> {
         let rules = self.schedule.rules(sequence);
-        if !error.is_bad_record() || rules.on_error == OnError::Stop {
-            return Some(FillOutcome::Failed(error.clone()));
-        }
-        let Some(record) = error.record().cloned() else {
+        // A partner has another position than its row.
+        let row = position(self.row_position(sequence));
+        let Some(bad) = BadRecord::new(error, row, &rules) else {
             return Some(FillOutcome::Failed(error.clone()));
         };
-        tried.bad.push(BadRecord {
-            record,
-            epoch: at.epoch,
-            position: self.row_position(sequence).position,
-            reason: error.clone(),
-        });
+        tried.bad.push(bad);
         (rules.on_error == OnError::Skip).then(|| {
             let bad = std::mem::take(&mut tried.bad);
-            FillOutcome::Done(FilledRow::without_record(None, bad, &rules))
+            FillOutcome::Done(FilledRows::without_record(None, bad, &rules))
         })
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::loader::assemble::FilledRow;
+use crate::loader::assemble::FilledRows;
 use crate::loader::digest::DigestScope;
 use crate::loader::records::RecordJob;
 use infeed_core::batch::BatchRow;
@@ -83,7 +83,7 @@ impl RemoteBatch<'_> {
     }
 
     /// Finishes the batch with the result of each row.
-    pub fn finish(self, rows: Vec<FilledRow>) {
+    pub fn finish(self, rows: Vec<FilledRows>) {
         self.0.finish(rows.into_iter().map(Ok).collect());
     }
 }

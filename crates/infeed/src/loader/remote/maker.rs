@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::requests::{BatchRequest, RequestedBatches};
 use super::run::RunDescription;
-use crate::loader::assemble::{FilledRow, OpenBatch};
-use crate::loader::fetched_records::{FetchedRecords, ReadPurpose, RowAttempts};
+use crate::loader::assemble::{FilledRows, OpenBatch};
+use crate::loader::fetched_records::{FetchedRows, ReadPurpose, RowAttempts};
 use crate::loader::options::Options;
 use crate::loader::records::{ReadFrom, RecordJob, RecordRead, WorkerScratch};
 use crate::loader::start::PreparedRun;
@@ -55,15 +55,15 @@ pub struct UnassembledRows {
     /// Slab of each column; `None` for columns whose rows differ in size.
     pub slabs: Vec<Option<Array>>,
     /// Result of each row, in order.
-    pub rows: Vec<FilledRow>,
+    pub rows: Vec<FilledRows>,
 }
 
 impl Job for RowsJob {
     type Read = RecordRead;
-    type FetchedData = FetchedRecords;
+    type FetchedData = FetchedRows;
     type InFlight = OpenBatch;
     type Row = BatchRow;
-    type RowOutput = FilledRow;
+    type RowOutput = FilledRows;
     type Batch = Result<UnassembledRows, Error>;
     type Scratch<'job> = WorkerScratch<'job>;
     type Fault = Error;
@@ -86,23 +86,19 @@ impl Job for RowsJob {
         }))
     }
 
-    fn read(
-        &self,
-        read: RecordRead,
-        gate: MemoryReservation<'_>,
-    ) -> Vec<(Sequence, FetchedRecords)> {
+    fn read(&self, read: RecordRead, gate: MemoryReservation<'_>) -> Vec<(Sequence, FetchedRows)> {
         self.0.read(read, gate)
     }
 
     fn join(
         &self,
-        waiting: Option<FetchedRecords>,
-        received: FetchedRecords,
-    ) -> JoinedReads<FetchedRecords> {
+        waiting: Option<FetchedRows>,
+        received: FetchedRows,
+    ) -> JoinedReads<FetchedRows> {
         self.0.join(waiting, received)
     }
 
-    fn is_expensive(&self, fetched: &FetchedRecords) -> bool {
+    fn is_expensive(&self, fetched: &FetchedRows) -> bool {
         self.0.is_expensive(fetched)
     }
 
@@ -117,7 +113,7 @@ impl Job for RowsJob {
     fn fill(
         &self,
         sequence: Sequence,
-        fetched: FetchedRecords,
+        fetched: FetchedRows,
         row: &mut BatchRow,
         worker: &mut WorkerScratch<'_>,
     ) -> FillOutcome<RowsJob> {
@@ -131,12 +127,12 @@ impl Job for RowsJob {
     fn close(
         &self,
         in_flight: OpenBatch,
-        rows: Vec<Result<FilledRow, Error>>,
+        rows: Vec<Result<FilledRows, Error>>,
     ) -> Result<Result<UnassembledRows, Error>, Error> {
         let count = rows.len();
         self.0.losses().log(u64::MAX);
         let slabs = in_flight.into_slabs(count);
-        let rows: Result<Vec<FilledRow>, Error> = rows.into_iter().collect();
+        let rows: Result<Vec<FilledRows>, Error> = rows.into_iter().collect();
         Ok(rows.map(|rows| UnassembledRows { slabs, rows }))
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use infeed_core::error::Error;
 
-pub use super::assemble::FilledRow;
+pub use super::assemble::FilledRows;
 pub use super::rules::{BatchRules, RecordLimits};
 pub use leased_batches::{RemoteBatch, RemoteBatches};
 pub(crate) use maker::IN_TRANSFER;

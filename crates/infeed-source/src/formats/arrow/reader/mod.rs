@@ -21,11 +21,12 @@ use crate::columns::table::rows::Rows;
 use crate::columns::table::{Columns, FirstBytes, FirstValues, words};
 use crate::field_spec::{FieldSpec, column_requests};
 use crate::left_out::LeftOut;
-use crate::memory::{hand_over, resident_reads};
+use crate::resident_reads::{hand_over, resident_reads};
 use crate::shards::index::invalid;
 use crate::store::{self, Blob, FilePatterns, find_in, unreadable};
 use crate::{
-    Admission, Read, ReadError, Sink, Source, admit_read, files_fingerprint, handle_bytes,
+    Admission, Read, ReadError, ResidentRows, Sink, Source, admit_read, files_fingerprint,
+    handle_bytes,
 };
 use infeed_core::error::{Cause, Error};
 use infeed_core::order::window::Groups;
@@ -205,16 +206,24 @@ impl Arrow {
         hand_over(read, true, sink, |record| {
             let (at, row) = self.locate(record);
             let batch = &self.batches[at];
-            let map = self.files[batch.file].map.as_ref();
-            let made = || match map {
-                Some(map) => self.decode(batch, map, 0),
-                None => Err(problem("its file is not mapped".to_owned())),
-            };
             match self.batches.len() <= KEPT {
-                true => get(batch.kept.get_or_init(made), row),
-                false => get(&made(), row),
+                true => get(self.kept_rows(batch), row),
+                false => get(&self.mapped_rows(batch), row),
             }
         });
+    }
+
+    /// Returns the view of a batch of a mapped file.
+    fn mapped_rows(&self, batch: &ArrowBatch) -> Result<Rows, Cause> {
+        match &self.files[batch.file].map {
+            Some(map) => self.decode(batch, map, 0),
+            None => Err(problem("its file is not mapped".to_owned())),
+        }
+    }
+
+    /// As [`Arrow::mapped_rows`], but keeps the view.
+    fn kept_rows<'a>(&self, batch: &'a ArrowBatch) -> &'a Result<Rows, Cause> {
+        batch.kept.get_or_init(|| self.mapped_rows(batch))
     }
 }
 
@@ -231,6 +240,24 @@ fn get(rows: &Result<Rows, Cause>, row: usize) -> Result<Vec<Bytes>, Cause> {
 fn map(path: &Path) -> Result<Bytes, Error> {
     let map = FileMap::open(path).map_err(|error| Error::open(path, error))?;
     Ok(Bytes::from_owner(map))
+}
+
+impl ResidentRows for Arrow {
+    fn stored(&self, record: u64, field: usize) -> Option<&[u8]> {
+        let (at, row) = self.locate(record);
+        let rows = self.kept_rows(self.batches.get(at)?).as_ref().ok()?;
+        rows.stored(row, field)
+    }
+
+    fn copy(&self, record: u64, field: usize, to: &mut [u8]) -> bool {
+        let (at, row) = self.locate(record);
+        let rows = self.batches.get(at).map(|batch| self.kept_rows(batch));
+        rows.is_some_and(|rows| rows.as_ref().is_ok_and(|rows| rows.copy(row, field, to)))
+    }
+
+    fn is_mapped(&self) -> bool {
+        true
+    }
 }
 
 impl Source for Arrow {
@@ -282,6 +309,10 @@ impl Source for Arrow {
 
     fn groups(&self) -> Option<Arc<Groups>> {
         (!self.mapped).then(|| Arc::clone(&self.groups))
+    }
+
+    fn resident(&self) -> Option<&dyn ResidentRows> {
+        (self.mapped && self.batches.len() <= KEPT).then_some(self)
     }
 
     fn parallel_reads(&self) -> Option<usize> {
