@@ -114,9 +114,9 @@ impl Batches {
 }
 
 impl ResidentRows for Batches {
-    fn stored(&self, record: u64, field: usize) -> Option<&[u8]> {
+    fn stored_bytes(&self, record: u64, field: usize) -> Option<&[u8]> {
         let (batch, row) = self.locate(record);
-        self.batches.get(batch)?.stored(row, field)
+        self.batches.get(batch)?.stored_bytes(row, field)
     }
 
     fn copy(&self, record: u64, field: usize, to: &mut [u8]) -> bool {

@@ -210,7 +210,7 @@ fn count(field: &Field, data: &FieldData) -> Result<u64, Error> {
 }
 
 impl ResidentRows for Memory {
-    fn stored(&self, record: u64, field: usize) -> Option<&[u8]> {
+    fn stored_bytes(&self, record: u64, field: usize) -> Option<&[u8]> {
         let record = record as usize;
         match self.data.get(field)? {
             FieldData::Array(bytes) => {

@@ -166,10 +166,10 @@ fn join_groups(parts: &[Arc<dyn Source>]) -> Option<Groups> {
 }
 
 impl ResidentRows for Mix {
-    fn stored(&self, record: u64, field: usize) -> Option<&[u8]> {
+    fn stored_bytes(&self, record: u64, field: usize) -> Option<&[u8]> {
         let (part, first) = self.part(record);
         let rows = self.parts.get(part)?.resident()?;
-        rows.stored(record - first, field)
+        rows.stored_bytes(record - first, field)
     }
 
     fn copy(&self, record: u64, field: usize, to: &mut [u8]) -> bool {

@@ -77,9 +77,9 @@ impl RepeatedRecords {
 }
 
 impl ResidentRows for RepeatedRecords {
-    fn stored(&self, record: u64, field: usize) -> Option<&[u8]> {
+    fn stored_bytes(&self, record: u64, field: usize) -> Option<&[u8]> {
         let rows = self.inner.resident()?;
-        rows.stored(self.number(record), field)
+        rows.stored_bytes(self.number(record), field)
     }
 
     fn copy(&self, record: u64, field: usize, to: &mut [u8]) -> bool {

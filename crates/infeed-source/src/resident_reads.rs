@@ -90,7 +90,7 @@ pub fn load_pages(rows: &dyn ResidentRows, records: &[u64], fields: usize) {
     let each = |records: &[u64], visit: &mut dyn FnMut(&[u8])| {
         for &record in records {
             for field in 0..fields {
-                if let Some(bytes) = rows.stored(record, field) {
+                if let Some(bytes) = rows.stored_bytes(record, field) {
                     visit(bytes);
                 }
             }

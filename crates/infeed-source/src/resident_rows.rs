@@ -7,12 +7,12 @@
 pub trait ResidentRows: Sync {
     /// Returns the stored bytes of a field of a record. `None` if the record is damaged, or stored in
     /// another layout.
-    fn stored(&self, record: u64, field: usize) -> Option<&[u8]>;
+    fn stored_bytes(&self, record: u64, field: usize) -> Option<&[u8]>;
 
     /// Copies a field of a record to memory of its size. Returns false if only
     /// [`Source::read`](super::Source::read) can return the record, or the reason why it is damaged.
     fn copy(&self, record: u64, field: usize, to: &mut [u8]) -> bool {
-        copy_stored(self.stored(record, field), to)
+        copy_stored(self.stored_bytes(record, field), to)
     }
 
     /// Whether pages may have to come from storage.

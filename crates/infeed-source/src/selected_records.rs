@@ -77,9 +77,9 @@ fn select_groups(groups: &Groups, subset: &Subset) -> Groups {
 }
 
 impl ResidentRows for SelectedRecords {
-    fn stored(&self, record: u64, field: usize) -> Option<&[u8]> {
+    fn stored_bytes(&self, record: u64, field: usize) -> Option<&[u8]> {
         let rows = self.inner.resident()?;
-        rows.stored(self.subset.number(record), field)
+        rows.stored_bytes(self.subset.number(record), field)
     }
 
     fn copy(&self, record: u64, field: usize, to: &mut [u8]) -> bool {

@@ -74,6 +74,13 @@ pub(crate) struct PreparedRun {
     selection: String,
 }
 
+/// Number of sequence numbers, each of `run` rows, that reads may be ahead of the front batch: those
+/// of the in-flight batches, and two batches or 256 rows more.
+fn sequences_ahead(in_flight_batches: usize, batch: u64, run: u64) -> u64 {
+    let batch = batch.div_ceil(run);
+    in_flight_batches as u64 * batch + (2 * batch).max(256_u64.div_ceil(run))
+}
+
 impl PreparedRun {
     /// Creates the job of a planned run, and starts the processes of its functions.
     ///
@@ -119,8 +126,7 @@ impl PreparedRun {
             working: tuning.as_ref().map_or(workers, Tuning::workers),
             readers,
             in_flight_batches: shares.in_flight_batches,
-            ahead: shares.in_flight_batches as u64 * partition.rows()
-                + (2 * partition.rows()).max(256),
+            ahead: sequences_ahead(shares.in_flight_batches, partition.rows(), 1),
             fetched_bytes: shares.fetched_bytes,
             spare_bytes: shares.spare_bytes,
             taking: match (remote, options.epoch_records) {
@@ -189,7 +195,8 @@ impl PreparedRun {
             return self;
         };
         let mut config = self.config;
-        config.ahead = config.ahead.div_ceil(rows as u64);
+        let batch = self.job.partition().rows();
+        config.ahead = sequences_ahead(config.in_flight_batches, batch, rows as u64);
         PreparedRun {
             job: self.job.in_runs(rows),
             config,

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow_array::{ArrayRef, FixedSizeListArray, Int16Array, Int32Array, RecordBatch};
+use arrow_schema::{DataType, Field as ArrowField};
 use infeed::loader::digest::DigestScope;
 use infeed::pipeline::{SourceSpec, Tail};
 use infeed::{Error, Loader, OnError, Options, Pipeline};
 use infeed_core::batch::Batch;
 use infeed_core::sample::{DType, Field, FieldKind, RecordId};
+use infeed_source::batches::Batches;
 use infeed_source::memory::{FieldData, Memory};
 use infeed_source::mix::Mix;
 use infeed_source::selected_records::SelectedRecords;
@@ -87,7 +90,7 @@ fn pipeline(rows: u64) -> Pipeline {
 }
 
 /// Everything that a run delivers.
-struct Delivered {
+struct DeliveredRun {
     batches: Vec<BatchContents>,
     digest: String,
     bad: Vec<(u64, u64, String)>,
@@ -98,7 +101,7 @@ struct Delivered {
 type BatchContents = (u64, u64, Vec<u64>, Vec<Vec<u8>>);
 
 fn contents(batch: &Batch) -> BatchContents {
-    let arrays = ["x", "y", "valid"].into_iter();
+    let arrays = ["x", "y", "label", "valid"].into_iter();
     let arrays = arrays.filter_map(|name| Some(batch.array(name)?.bytes().to_vec()));
     (
         batch.epoch,
@@ -109,7 +112,7 @@ fn contents(batch: &Batch) -> BatchContents {
 }
 
 /// Delivers two epochs, and half an epoch after a seek, or the batches before an error.
-fn deliver(loader: &Loader) -> Delivered {
+fn deliver(loader: &Loader) -> DeliveredRun {
     let mut batches = Vec::new();
     let mut deliver = || -> Result<(), Error> {
         for _ in 0..2 {
@@ -125,7 +128,7 @@ fn deliver(loader: &Loader) -> Delivered {
     };
     let error = deliver().err().map(|error| error.chain());
     let bad = loader.bad_records().into_iter();
-    Delivered {
+    DeliveredRun {
         batches,
         digest: loader.digest().to_string(),
         bad: bad
@@ -141,7 +144,7 @@ fn assert_equal(
     source: &Arc<dyn Source>,
     pipeline: &Pipeline,
     options: &Options,
-) -> (Delivered, u64) {
+) -> (DeliveredRun, u64) {
     let [(runs, reads), (rows, all)] = [true, false].map(|is_resident| {
         let source = Arc::new(ObservedSource {
             inner: Arc::clone(source),
@@ -159,7 +162,7 @@ fn assert_equal(
         assert!(run == row, "step {} of epoch {} differs", row.1, row.0);
     }
     assert_eq!(runs.batches.len(), rows.batches.len());
-    let others = |all: &Delivered| (all.digest.clone(), all.bad.clone(), all.error.clone());
+    let others = |all: &DeliveredRun| (all.digest.clone(), all.bad.clone(), all.error.clone());
     assert_eq!(others(&runs), others(&rows));
     assert!(reads < all, "rows are read one by one: {reads}, {all}");
     (runs, reads)
@@ -239,7 +242,11 @@ fn a_dataset_of_bad_records_ends_with_their_error() {
 
 #[test]
 fn selected_and_joined_records_are_copied_in_runs() {
-    let joined = Mix::new(vec![records(0, 700, &[]), records(9000, 800, &[])], None, None);
+    let joined = Mix::new(
+        vec![records(0, 700, &[]), records(9000, 800, &[])],
+        None,
+        None,
+    );
     let joined: Arc<dyn Source> = Arc::new(joined.expect("equal fields"));
     let third = Subset::whole(1500).filter(|_, number| number % 3 == 1);
     let selected: Arc<dyn Source> = Arc::new(SelectedRecords::new(Arc::clone(&joined), third));
@@ -247,6 +254,33 @@ fn selected_and_joined_records_are_copied_in_runs() {
         let (_, reads) = assert_equal(&source, &pipeline(300).shuffle(1), &options(OnError::Stop));
 
         assert_eq!(reads, 0);
+    }
+}
+
+#[test]
+fn rows_of_tables_are_copied_unless_they_are_null() {
+    let batches: Vec<RecordBatch> = (0..5)
+        .map(|batch| {
+            let numbers = batch * 300..(batch + 1) * 300;
+            let x: Int16Array = numbers.clone().flat_map(|n| [n as i16, -7]).collect();
+            let item = Arc::new(ArrowField::new("item", DataType::Int16, true));
+            let x = FixedSizeListArray::new(item, 2, Arc::new(x), None);
+            // Labels become int64.
+            let label: Int32Array = numbers.map(|n| (n % 90 != 5).then_some(n)).collect();
+            let columns: [(&str, ArrayRef); 2] = [("x", Arc::new(x)), ("label", Arc::new(label))];
+            RecordBatch::try_from_iter(columns).expect("equal lengths")
+        })
+        .collect();
+    let table = Batches::new("the table", &batches[0].schema(), &batches, &[]);
+    let table: Arc<dyn Source> = Arc::new(table.expect("a table"));
+    for on_error in [OnError::Stop, OnError::Skip, OnError::Substitute] {
+        let (delivered, reads) =
+            assert_equal(&table, &pipeline(400).shuffle(2), &options(on_error));
+
+        let is_stopped = on_error == OnError::Stop;
+        assert_eq!(delivered.error.is_some(), is_stopped);
+        assert_eq!(delivered.bad.is_empty(), is_stopped);
+        assert!(reads > 0, "null labels are read");
     }
 }
 

@@ -175,7 +175,7 @@ impl Elements {
     }
 
     /// Returns stored bytes of elements; None if they are bits.
-    fn stored(&self, begin: usize, end: usize) -> Option<&[u8]> {
+    fn stored_bytes(&self, begin: usize, end: usize) -> Option<&[u8]> {
         match self {
             Elements::Plain { bytes, width } => {
                 bytes.get(begin.checked_mul(*width)?..end.checked_mul(*width)?)
@@ -395,7 +395,7 @@ impl Cells {
 
     /// Stored bytes of a row of numbers of one shape; None if they are null or invalid, or in another
     /// layout.
-    pub(super) fn stored(&self, row: usize) -> Option<&[u8]> {
+    pub(super) fn stored_bytes(&self, row: usize) -> Option<&[u8]> {
         match self {
             Cells::Fixed {
                 elements,
@@ -403,9 +403,9 @@ impl Cells {
                 nulls,
             } if nulls.is_empty() => {
                 let begin = row.checked_mul(*length)?;
-                elements.stored(begin, begin.checked_add(*length)?)
+                elements.stored_bytes(begin, begin.checked_add(*length)?)
             }
-            Cells::Wide { elements, .. } => elements.stored(row, row + 1),
+            Cells::Wide { elements, .. } => elements.stored_bytes(row, row + 1),
             _ => None,
         }
     }
@@ -413,7 +413,7 @@ impl Cells {
     /// Copies a row of numbers of one shape. Returns false if they are null or invalid, or in another
     /// layout.
     pub(super) fn copy(&self, row: usize, to: &mut [u8]) -> bool {
-        let stored = self.stored(row);
+        let stored = self.stored_bytes(row);
         match self {
             Cells::Wide { from, .. } => copy_wide(stored.and_then(|own| integer(*from, own)), to),
             _ => copy_stored(stored, to),

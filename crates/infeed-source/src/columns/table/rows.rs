@@ -61,9 +61,9 @@ impl Rows {
 
     /// Stored bytes of one field of the record in a row; None if it is damaged, or stored in another
     /// layout.
-    pub(crate) fn stored(&self, row: usize, field: usize) -> Option<&[u8]> {
+    pub(crate) fn stored_bytes(&self, row: usize, field: usize) -> Option<&[u8]> {
         let column = self.columns.get(field)?;
-        column.cells.stored(row).filter(|_| column.has(row))
+        column.cells.stored_bytes(row).filter(|_| column.has(row))
     }
 
     /// Copies one field of the record in a row to memory of its size. Returns false if it is damaged,

@@ -360,7 +360,7 @@ impl NpzFile {
 }
 
 impl ResidentRows for Npz {
-    fn stored(&self, record: u64, field: usize) -> Option<&[u8]> {
+    fn stored_bytes(&self, record: u64, field: usize) -> Option<&[u8]> {
         let (at, number) = self.locate(record);
         let file = self.files.get(at)?;
         let (map, array) = (file.map.as_ref()?, file.arrays.get(field)?);
@@ -371,7 +371,7 @@ impl ResidentRows for Npz {
     }
 
     fn copy(&self, record: u64, field: usize, to: &mut [u8]) -> bool {
-        let stored = self.stored(record, field);
+        let stored = self.stored_bytes(record, field);
         match self.wide.get(field) {
             Some(Some(from)) => copy_wide(stored.and_then(|own| integer(*from, own)), to),
             _ => copy_stored(stored, to),

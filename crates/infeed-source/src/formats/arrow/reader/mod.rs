@@ -243,10 +243,10 @@ fn map(path: &Path) -> Result<Bytes, Error> {
 }
 
 impl ResidentRows for Arrow {
-    fn stored(&self, record: u64, field: usize) -> Option<&[u8]> {
+    fn stored_bytes(&self, record: u64, field: usize) -> Option<&[u8]> {
         let (at, row) = self.locate(record);
         let rows = self.kept_rows(self.batches.get(at)?).as_ref().ok()?;
-        rows.stored(row, field)
+        rows.stored_bytes(row, field)
     }
 
     fn copy(&self, record: u64, field: usize, to: &mut [u8]) -> bool {
