@@ -5,7 +5,10 @@
 //! "Admission" in this folder's README.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar};
+
+use super::lock::{Lock, LockGuard};
+use super::lock_times;
 
 /// A limit on the bytes that all permits hold together.
 #[derive(Clone, Debug)]
@@ -14,7 +17,7 @@ pub struct Budget(Arc<BudgetShared>);
 #[derive(Debug)]
 struct BudgetShared {
     limit: u64,
-    state: Mutex<BudgetState>,
+    state: Lock<BudgetState>,
 }
 
 #[derive(Debug)]
@@ -55,17 +58,18 @@ pub enum BudgetError {
 impl Budget {
     /// Creates an open budget of `limit` bytes. Turn 0 is next.
     pub fn new(limit: u64) -> Budget {
+        let state = BudgetState {
+            open: true,
+            used: 0,
+            peak: 0,
+            turn: 0,
+            passed: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            unordered: 0,
+        };
         Budget(Arc::new(BudgetShared {
             limit,
-            state: Mutex::new(BudgetState {
-                open: true,
-                used: 0,
-                peak: 0,
-                turn: 0,
-                passed: BTreeSet::new(),
-                waiting: BTreeMap::new(),
-                unordered: 0,
-            }),
+            state: Lock::new(state, &lock_times::BUDGET),
         }))
     }
 
@@ -118,7 +122,7 @@ impl Budget {
             let signal = signal.get_or_insert_with(|| Arc::new(Condvar::new()));
             state.waiting.insert(turn, (bytes, Arc::clone(signal)));
             let signal = Arc::clone(signal);
-            state = signal.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = state.wait(&signal);
         }
     }
 
@@ -193,10 +197,7 @@ impl BytePool {
         let mut state = self.shared.lock();
         while state.used + bytes > limit {
             state.unordered += 1;
-            state = self
-                .freed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = state.wait(&self.freed);
             state.unordered -= 1;
         }
         state.grant(bytes);
@@ -240,9 +241,8 @@ impl Drop for Permit {
 }
 
 impl BudgetShared {
-    fn lock(&self) -> MutexGuard<'_, BudgetState> {
-        // The state is a set of counters, consistent after every statement.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> LockGuard<'_, BudgetState> {
+        self.state.lock()
     }
 }
 

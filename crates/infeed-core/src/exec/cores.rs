@@ -4,15 +4,16 @@
 //! both are open, a worker takes a permit for a core before it fills a row. Together they run no
 //! more threads than the larger loader alone.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Condvar;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-static CORES: Mutex<CoreShares> = Mutex::new(CoreShares {
-    executors: Vec::new(),
-    next: 0,
-    busy: 0,
-    waiting: 0,
-});
+use super::lock::{Lock, LockGuard};
+use super::lock_times;
+
+static CORES: Lock<CoreShares> = Lock::new(CoreShares::NONE, &lock_times::CORES);
 static FREED: Condvar = Condvar::new();
+/// Number of open executors. Workers of a single one need no permits and do not lock `CORES`.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 struct CoreShares {
     /// Open executors: number, and workers that may work.
@@ -35,6 +36,13 @@ pub(super) struct CorePermit {
 }
 
 impl CoreShares {
+    const NONE: CoreShares = CoreShares {
+        executors: Vec::new(),
+        next: 0,
+        busy: 0,
+        waiting: 0,
+    };
+
     /// Returns the working threads of the largest executor.
     fn limit(&self) -> usize {
         let workers = self.executors.iter().map(|(_, workers)| *workers);
@@ -48,6 +56,7 @@ impl Registration {
         let number = cores.next;
         cores.next += 1;
         cores.executors.push((number, workers));
+        OPEN.store(cores.executors.len(), Ordering::Relaxed);
         Registration { number }
     }
 
@@ -69,6 +78,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let mut cores = lock();
         cores.executors.retain(|(number, _)| *number != self.number);
+        OPEN.store(cores.executors.len(), Ordering::Relaxed);
         // The limit changes, and a single remaining executor has none.
         FREED.notify_all();
     }
@@ -77,6 +87,9 @@ impl Drop for Registration {
 impl CorePermit {
     /// Waits for a core. Returns immediately while only one executor is open.
     pub(super) fn acquire() -> CorePermit {
+        if OPEN.load(Ordering::Relaxed) < 2 {
+            return CorePermit { counted: false };
+        }
         let mut cores = lock();
         loop {
             let limit = cores.limit();
@@ -88,7 +101,7 @@ impl CorePermit {
                 return CorePermit { counted: true };
             }
             cores.waiting += 1;
-            cores = FREED.wait(cores).unwrap_or_else(PoisonError::into_inner);
+            cores = cores.wait(&FREED);
             cores.waiting -= 1;
         }
     }
@@ -106,8 +119,8 @@ impl Drop for CorePermit {
     }
 }
 
-fn lock() -> MutexGuard<'static, CoreShares> {
-    CORES.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> LockGuard<'static, CoreShares> {
+    CORES.lock()
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use super::budget::{Budget, BytePool};
 use super::config::{BatchChoice, Config};
 use super::executor_shared::ExecutorShared;
 use super::job::Job;
+use super::lock::Lock;
 use super::state::{ExecutorState, InFlightState};
 use super::totals::{WaitTimes, WorkerTotals};
-use super::{cores, lease, readers, workers};
+use super::{cores, lease, lock_times, readers, workers};
 use crate::stop::Stop;
 
 /// State of the threads at one moment.
@@ -73,13 +74,10 @@ impl<J: Job> Executor<J> {
             waits: WaitTimes::default(),
             work: WorkerTotals::default(),
             stop: Stop::default(),
-            state: Mutex::new(ExecutorState::new(
-                in_flight,
-                first,
-                own_most,
-                config.taking,
-                working,
-            )),
+            state: Lock::new(
+                ExecutorState::new(in_flight, first, own_most, config.taking, working),
+                &lock_times::STATE,
+            ),
             reads_wanted: Condvar::new(),
             work_wanted: Condvar::new(),
             parked: Condvar::new(),
@@ -274,8 +272,7 @@ impl<J: Job> Executor<J> {
             else {
                 break NextBatch::Timeout;
             };
-            let woken = shared.settled.wait_timeout(state, left);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = state.wait_timeout(&shared.settled, left);
         };
         if matches!(next, NextBatch::Batch(_)) {
             shared.wake_all(&state);
@@ -303,10 +300,7 @@ impl<J: Job> Executor<J> {
 
         let mut state = shared.lock();
         while state.busy > 0 {
-            state = shared
-                .settled
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = state.wait(&shared.settled);
         }
         let in_flight_batches = std::mem::take(&mut state.in_flight_batches);
         drop(state);

@@ -1,10 +1,11 @@
 //! Parts that the threads of an executor share.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Condvar;
 
 use super::budget::{Budget, BytePool};
 use super::config::Config;
 use super::job::Job;
+use super::lock::{Lock, LockGuard};
 use super::state::ExecutorState;
 use super::totals::{WaitTimes, WorkerTotals};
 use crate::panics::panic_text;
@@ -19,7 +20,7 @@ pub(super) struct ExecutorShared<J: Job> {
     pub(super) work: WorkerTotals,
     /// Stops reads that wait for storage when their results are no longer needed.
     pub(super) stop: Stop,
-    pub(super) state: Mutex<ExecutorState<J>>,
+    pub(super) state: Lock<ExecutorState<J>>,
     pub(super) reads_wanted: Condvar,
     pub(super) work_wanted: Condvar,
     /// Workers without permission to work wait here, not at `work_wanted`. Otherwise a wake-up for
@@ -31,9 +32,8 @@ pub(super) struct ExecutorShared<J: Job> {
 }
 
 impl<J: Job> ExecutorShared<J> {
-    pub(super) fn lock(&self) -> MutexGuard<'_, ExecutorState<J>> {
-        // Job code runs outside the lock and its panics are caught, so the state is consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> LockGuard<'_, ExecutorState<J>> {
+        self.state.lock()
     }
 
     pub(super) fn wake_all(&self, state: &ExecutorState<J>) {
@@ -51,14 +51,19 @@ impl<J: Job> ExecutorShared<J> {
     pub(super) fn lock_after_job(
         &self,
         generation: u64,
-    ) -> (MutexGuard<'_, ExecutorState<J>>, bool) {
+    ) -> (LockGuard<'_, ExecutorState<J>>, bool) {
         let mut state = self.lock();
+        let current = self.leave_job(&mut state, generation);
+        (state, current)
+    }
+
+    /// Counts a thread as outside job code again. Returns the flag of `lock_after_job`.
+    pub(super) fn leave_job(&self, state: &mut ExecutorState<J>, generation: u64) -> bool {
         state.busy -= 1;
-        let current = state.generation == generation && state.running;
         if state.paused && state.busy == 0 {
             self.settled.notify_all();
         }
-        (state, current)
+        state.generation == generation && state.running
     }
 
     /// Like `lock_after_job`, but still counts as inside job code, because the worker may have to finish
@@ -66,7 +71,7 @@ impl<J: Job> ExecutorShared<J> {
     pub(super) fn lock_within_job(
         &self,
         generation: u64,
-    ) -> (MutexGuard<'_, ExecutorState<J>>, bool) {
+    ) -> (LockGuard<'_, ExecutorState<J>>, bool) {
         let state = self.lock();
         let current = state.generation == generation && state.running;
         (state, current)

@@ -5,7 +5,7 @@
 //! batch goes to the next taker. After two tries, it goes to the local threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::executor_shared::ExecutorShared;
@@ -99,8 +99,7 @@ impl<J: Job> BatchLeases<J> {
             let Some(left) = left.filter(|left| !left.is_zero()) else {
                 return LeaseOutcome::Timeout;
             };
-            let woken = shared.leasable.wait_timeout(state, left);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = state.wait_timeout(&shared.leasable, left);
         }
     }
 

@@ -11,6 +11,8 @@ mod executor;
 mod executor_shared;
 mod job;
 pub mod lease;
+mod lock;
+mod lock_times;
 mod readers;
 mod state;
 #[cfg(test)]
@@ -23,4 +25,5 @@ pub use budget::MemoryReservation;
 pub use config::{BatchChoice, Config};
 pub use executor::{Executor, ExecutorSnapshot, NextBatch};
 pub use job::{FillOutcome, Job, JoinedReads, OpenedBatch, ReadRun, RowLocation, Sequence};
+pub use lock_times::{HoldTotals, hold_totals};
 pub use totals::{WaitTimes, WorkerTotals};

@@ -1,7 +1,6 @@
 //! I/O threads: plan and perform reads, up to a limit ahead of the consumer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -9,6 +8,7 @@ use super::budget::{MemoryReservation, ReservationSource};
 use super::config::BatchChoice;
 use super::executor_shared::ExecutorShared;
 use super::job::{Job, JoinedReads, Sequence};
+use super::lock::LockGuard;
 use super::state::{ExecutorState, InFlightState};
 use super::totals::nanos;
 
@@ -27,10 +27,7 @@ pub(super) fn run<J: Job>(shared: &ExecutorShared<J>) {
         let Some(task) = next_task(shared, &mut state) else {
             state.idle_readers += 1;
             let begun = Instant::now();
-            state = shared
-                .reads_wanted
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = state.wait(&shared.reads_wanted);
             state.idle_readers -= 1;
             shared
                 .waits
@@ -179,7 +176,7 @@ fn perform<'a, J: Job>(
     read: J::Read,
     source: ReservationSource<'_>,
     generation: u64,
-) -> Option<std::sync::MutexGuard<'a, ExecutorState<J>>> {
+) -> Option<LockGuard<'a, ExecutorState<J>>> {
     let fetched_records = catch_unwind(AssertUnwindSafe(|| {
         shared.job.read(read, MemoryReservation { source })
     }));

@@ -2,7 +2,6 @@
 //! batches.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -47,10 +46,7 @@ pub(super) fn run<J: Job>(shared: &ExecutorShared<J>, number: usize) {
     let mut state = shared.lock();
     while state.running {
         if number >= state.working {
-            state = shared
-                .parked
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = state.wait(&shared.parked);
             continue;
         }
         let rows = (CLAIM_NS / row_ns.max(1)).clamp(1, CLAIM_ROWS);
@@ -64,10 +60,7 @@ pub(super) fn run<J: Job>(shared: &ExecutorShared<J>, number: usize) {
             };
             state.idle_workers += 1;
             let begun = Instant::now();
-            state = shared
-                .work_wanted
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = state.wait(&shared.work_wanted);
             state.idle_workers -= 1;
             reason.fetch_add(nanos(begun.elapsed()), Ordering::Relaxed);
             continue;
@@ -130,8 +123,7 @@ pub(super) fn run<J: Job>(shared: &ExecutorShared<J>, number: usize) {
             }
         }
         drop(core);
-        drop(state);
-        (state, _) = shared.lock_after_job(generation);
+        shared.leave_job(&mut state, generation);
     }
 }
 
