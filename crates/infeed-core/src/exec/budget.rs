@@ -112,7 +112,7 @@ impl Budget {
                 state.waiting.remove(&turn);
                 state.grant(bytes);
                 state.advance();
-                state.wake_next(shared.limit);
+                shared.unlock_and_wake_next(state);
                 return Ok(Permit {
                     shared: Arc::clone(shared),
                     signal: None,
@@ -135,7 +135,7 @@ impl Budget {
                 state.passed.remove(&turn);
                 state.advance();
             }
-            state.wake_next(self.0.limit);
+            self.0.unlock_and_wake_next(state);
         }
     }
 
@@ -229,7 +229,7 @@ impl Permit {
         match &self.signal {
             Some(freed) if state.unordered > 0 => freed.notify_all(),
             Some(_) => {}
-            None => state.wake_next(self.shared.limit),
+            None => self.shared.unlock_and_wake_next(state),
         }
     }
 }
@@ -244,6 +244,17 @@ impl BudgetShared {
     fn lock(&self) -> LockGuard<'_, BudgetState> {
         self.state.lock()
     }
+
+    /// Unlocks the state, then wakes the thread whose turn it is, if its request fits now.
+    fn unlock_and_wake_next(&self, state: LockGuard<'_, BudgetState>) {
+        let next = state.waiting.get(&state.turn);
+        let next = next.filter(|(bytes, _)| state.used + bytes <= self.limit);
+        let signal = next.map(|(_, signal)| Arc::clone(signal));
+        drop(state);
+        if let Some(signal) = signal {
+            signal.notify_one();
+        }
+    }
 }
 
 impl BudgetState {
@@ -256,15 +267,6 @@ impl BudgetState {
         self.turn += 1;
         while self.passed.remove(&self.turn) {
             self.turn += 1;
-        }
-    }
-
-    /// Wakes the thread whose turn it is, if its request fits now.
-    fn wake_next(&self, limit: u64) {
-        if let Some((bytes, signal)) = self.waiting.get(&self.turn)
-            && self.used + bytes <= limit
-        {
-            signal.notify_one();
         }
     }
 }

@@ -218,8 +218,7 @@ impl<J: Job> Executor<J> {
             .pop_front_if(|in_flight| matches!(in_flight, InFlightState::Ready(Err(_))))
         {
             state.front += 1;
-            self.shared.wake_all(&state);
-            drop(state);
+            self.shared.unlock_and_wake_all(state);
             drop(fault);
         }
     }
@@ -275,7 +274,7 @@ impl<J: Job> Executor<J> {
             state = state.wait_timeout(&shared.settled, left);
         };
         if matches!(next, NextBatch::Batch(_)) {
-            shared.wake_all(&state);
+            shared.unlock_and_wake_all(state);
         }
         next
     }

@@ -36,11 +36,14 @@ impl<J: Job> ExecutorShared<J> {
         self.state.lock()
     }
 
-    pub(super) fn wake_all(&self, state: &ExecutorState<J>) {
-        if state.idle_workers > 0 {
+    /// Unlocks the state, then wakes all threads that wait for the front to move.
+    pub(super) fn unlock_and_wake_all(&self, state: LockGuard<'_, ExecutorState<J>>) {
+        let (idle_workers, idle_readers) = (state.idle_workers, state.idle_readers);
+        drop(state);
+        if idle_workers > 0 {
             self.work_wanted.notify_all();
         }
-        if state.idle_readers > 0 {
+        if idle_readers > 0 {
             self.reads_wanted.notify_all();
         }
         self.leasable.notify_all();

@@ -69,7 +69,8 @@ pub trait Job: Send + Sync + Sized + 'static {
     }
 
     /// Whether a row is expected to take much longer than others. Workers fill such rows first, so
-    /// that a batch does not wait for its last row. Runs under the executor's lock.
+    /// that a batch does not wait for its last row. A row of several reads takes much longer if one
+    /// of them does.
     fn is_expensive(&self, _fetched: &Self::FetchedData) -> bool {
         false
     }

@@ -56,6 +56,15 @@ impl LockTimes {
         Hold(cfg!(feature = "lock-times").then(|| (self, Instant::now())))
     }
 
+    fn add(&self, held: Duration) {
+        if held > INTERRUPTED {
+            self.interrupted.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.holds.fetch_add(1, Ordering::Relaxed);
+            self.held_ns.fetch_add(nanos(held), Ordering::Relaxed);
+        }
+    }
+
     fn totals(&self) -> HoldTotals {
         HoldTotals {
             name: self.name,
@@ -68,15 +77,8 @@ impl LockTimes {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let Some((times, begun)) = self.0.take() else {
-            return;
-        };
-        let held = begun.elapsed();
-        if held > INTERRUPTED {
-            times.interrupted.fetch_add(1, Ordering::Relaxed);
-        } else {
-            times.holds.fetch_add(1, Ordering::Relaxed);
-            times.held_ns.fetch_add(nanos(held), Ordering::Relaxed);
+        if let Some((times, begun)) = self.0 {
+            times.add(begun.elapsed());
         }
     }
 }
@@ -84,4 +86,26 @@ impl Drop for Hold {
 /// Returns the totals of each kind of mutex. All are 0 without the feature `lock-times`.
 pub fn hold_totals() -> [HoldTotals; 3] {
     [&STATE, &BUDGET, &CORES].map(LockTimes::totals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupted_holds_are_counted_apart() {
+        let times = LockTimes::new("test");
+
+        for held_us in [3, 50, 51] {
+            times.add(Duration::from_micros(held_us));
+        }
+
+        let expected = HoldTotals {
+            name: "test",
+            holds: 2,
+            held_ns: 53_000,
+            interrupted: 1,
+        };
+        assert_eq!(times.totals(), expected);
+    }
 }

@@ -7,9 +7,9 @@ use std::time::Instant;
 use super::budget::{MemoryReservation, ReservationSource};
 use super::config::BatchChoice;
 use super::executor_shared::ExecutorShared;
-use super::job::{Job, JoinedReads, Sequence};
+use super::job::{Job, Sequence};
 use super::lock::LockGuard;
-use super::state::{ExecutorState, InFlightState};
+use super::state::{ExecutorState, FetchedPart, InFlightState};
 use super::totals::nanos;
 
 /// Next task of an I/O thread.
@@ -178,7 +178,16 @@ fn perform<'a, J: Job>(
     generation: u64,
 ) -> Option<LockGuard<'a, ExecutorState<J>>> {
     let fetched_records = catch_unwind(AssertUnwindSafe(|| {
-        shared.job.read(read, MemoryReservation { source })
+        let fetched_records = shared.job.read(read, MemoryReservation { source });
+        // Outside the lock: it looks up costs that are in no cache.
+        let with_cost = |(sequence, data): (Sequence, J::FetchedData)| {
+            let is_expensive = shared.job.is_expensive(&data);
+            (sequence, FetchedPart::<J> { data, is_expensive })
+        };
+        fetched_records
+            .into_iter()
+            .map(with_cost)
+            .collect::<Vec<_>>()
     }));
     let fetched_records = match fetched_records {
         Ok(fetched_records) => fetched_records,
@@ -196,17 +205,8 @@ fn perform<'a, J: Job>(
         return Some(shared.lock());
     }
     let several = fetched_records.len() > 1;
-    for (sequence, fetched) in fetched_records {
-        let waiting = state.parts.remove(&sequence);
-        match shared.job.join(waiting, fetched) {
-            JoinedReads::Whole(fetched) => {
-                if shared.job.is_expensive(&fetched) {
-                    state.expensive.insert(sequence);
-                }
-                drop(state.fetched_records.insert(sequence, fetched));
-            }
-            JoinedReads::Part(fetched) => drop(state.parts.insert(sequence, fetched)),
-        }
+    for (sequence, part) in fetched_records {
+        state.add_fetched(&shared.job, sequence, part);
     }
     if state.idle_workers > 0 {
         if several {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::config::BatchChoice;
-use super::job::{Job, Sequence};
+use super::job::{Job, JoinedReads, Sequence};
 
 pub(super) struct ExecutorState<J: Job> {
     /// False once the executor is dropped.
@@ -43,8 +43,8 @@ pub(super) struct ExecutorState<J: Job> {
     pub(super) fetched_records: BTreeMap<Sequence, J::FetchedData>,
     /// Those whose rows are expensive.
     pub(super) expensive: BTreeSet<Sequence>,
-    /// Fetched records that wait for the result of another read.
-    pub(super) parts: HashMap<Sequence, J::FetchedData>,
+    /// Results that wait for the result of another read of their row.
+    pub(super) parts: HashMap<Sequence, FetchedPart<J>>,
     /// Number of the oldest in-flight batch, `in_flight_batches[0]`.
     pub(super) front: u64,
     pub(super) in_flight_batches: VecDeque<InFlightState<J>>,
@@ -53,6 +53,12 @@ pub(super) struct ExecutorState<J: Job> {
     pub(super) working: usize,
     pub(super) idle_workers: usize,
     pub(super) idle_readers: usize,
+}
+
+/// Results of some of the reads of a row.
+pub(super) struct FetchedPart<J: Job> {
+    pub(super) data: J::FetchedData,
+    pub(super) is_expensive: bool,
 }
 
 pub(super) enum InFlightState<J: Job> {
@@ -90,7 +96,7 @@ impl<J: Job> ExecutorState<J> {
         &mut self,
     ) -> (
         BTreeMap<Sequence, J::FetchedData>,
-        HashMap<Sequence, J::FetchedData>,
+        HashMap<Sequence, FetchedPart<J>>,
     ) {
         self.expensive.clear();
         (
@@ -154,6 +160,30 @@ impl<J: Job> ExecutorState<J> {
         self.returned.clear();
         self.own = 0;
         self.plan_fault = None;
+    }
+
+    /// Adds the result of a read. The row can be filled once all its reads are here.
+    pub(super) fn add_fetched(&mut self, job: &J, sequence: Sequence, part: FetchedPart<J>) {
+        let FetchedPart {
+            data,
+            mut is_expensive,
+        } = part;
+        let waiting = self.parts.remove(&sequence).map(|waiting| {
+            is_expensive |= waiting.is_expensive;
+            waiting.data
+        });
+        match job.join(waiting, data) {
+            JoinedReads::Whole(fetched) => {
+                if is_expensive {
+                    self.expensive.insert(sequence);
+                }
+                drop(self.fetched_records.insert(sequence, fetched));
+            }
+            JoinedReads::Part(data) => {
+                let part = FetchedPart { data, is_expensive };
+                drop(self.parts.insert(sequence, part));
+            }
+        }
     }
 
     /// Returns the state of an in-flight batch at or after the front.

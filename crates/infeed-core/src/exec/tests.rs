@@ -296,6 +296,30 @@ fn rows_with_two_reads_stay_within_the_budget() {
 }
 
 #[test]
+fn a_row_is_expensive_if_one_of_its_reads_is() {
+    let job = Integers {
+        paired: true,
+        ..Integers::default()
+    };
+    let mut state = state::ExecutorState::<Integers>::new(0, 0, 1, BatchChoice::All, 1);
+    let parts = [(3, false), (5, true), (5, false), (3, false), (6, true)];
+
+    for (sequence, is_expensive) in parts {
+        let data = FetchedInteger {
+            value: value(sequence),
+            again: false,
+            reads: 1,
+            _permits: Vec::new(),
+        };
+        state.add_fetched(&job, sequence, state::FetchedPart { data, is_expensive });
+    }
+
+    assert!(state.fetched_records.keys().eq(&[3, 5]));
+    assert!(state.expensive.iter().eq(&[5]));
+    assert!(state.parts.keys().eq(&[6]));
+}
+
+#[test]
 fn a_consumer_that_waits_during_a_shutdown_gets_closed() {
     let executor = Executor::start(Integers::default(), config(2), 0).expect("threads");
     while executor.ready() > 0 {

@@ -43,6 +43,7 @@ pub(super) fn run<J: Job>(shared: &ExecutorShared<J>, number: usize) {
     let mut scratch = None;
     // Smoothed time of one row. It starts high so that the first claims are single rows.
     let mut row_ns = CLAIM_NS;
+    let mut claims = Vec::with_capacity(CLAIM_ROWS as usize);
     let mut state = shared.lock();
     while state.running {
         if number >= state.working {
@@ -50,7 +51,7 @@ pub(super) fn run<J: Job>(shared: &ExecutorShared<J>, number: usize) {
             continue;
         }
         let rows = (CLAIM_NS / row_ns.max(1)).clamp(1, CLAIM_ROWS);
-        let claims = claim(shared, &mut state, rows);
+        claim(shared, &mut state, rows, &mut claims);
         if claims.is_empty() {
             let waits = &shared.waits;
             let reason = if state.fetched_records.is_empty() {
@@ -74,7 +75,7 @@ pub(super) fn run<J: Job>(shared: &ExecutorShared<J>, number: usize) {
         let begun = Instant::now();
         let outcomes = catch_unwind(AssertUnwindSafe(|| {
             let scratch = scratch.get_or_insert_with(|| shared.job.scratch());
-            fill(shared, claims, scratch)
+            fill(shared, &mut claims, scratch)
         }));
         let spent = nanos(begun.elapsed());
         shared.work.busy_ns.fetch_add(spent, Ordering::Relaxed);
@@ -127,16 +128,16 @@ pub(super) fn run<J: Job>(shared: &ExecutorShared<J>, number: usize) {
     }
 }
 
-/// Takes up to `rows` fetched records whose batches may be open: one expensive record, or others in
-/// order.
+/// Adds up to `rows` fetched records whose batches may be open to `claims`, which is empty: one
+/// expensive record, or others in order.
 fn claim<J: Job>(
     shared: &ExecutorShared<J>,
     state: &mut ExecutorState<J>,
     rows: u64,
-) -> Vec<RowClaim<J>> {
-    let mut claims = Vec::new();
+    claims: &mut Vec<RowClaim<J>>,
+) {
     if state.paused {
-        return claims;
+        return;
     }
     // Leave enough for the other workers, or the tail of a batch waits for one of them.
     let share = state.fetched_records.len() / (2 * state.working);
@@ -190,7 +191,6 @@ fn claim<J: Job>(
             break;
         }
     }
-    claims
 }
 
 /// Opens an in-flight batch.
@@ -221,7 +221,7 @@ fn count_finished<J: Job>(shared: &ExecutorShared<J>, state: &mut ExecutorState<
 
 fn fill<J: Job>(
     shared: &ExecutorShared<J>,
-    claims: Vec<RowClaim<J>>,
+    claims: &mut Vec<RowClaim<J>>,
     scratch: &mut J::Scratch<'_>,
 ) -> Vec<RowOutcome<J>> {
     let fill_one = |claim: RowClaim<J>| {
@@ -240,7 +240,7 @@ fn fill<J: Job>(
             filled,
         }
     };
-    claims.into_iter().map(fill_one).collect()
+    claims.drain(..).map(fill_one).collect()
 }
 
 /// Stores outcomes in their batches. Returns the batches that are now full.

@@ -163,15 +163,15 @@ impl FetchedRecords {
 impl FetchedRows {
     /// Joins the records of several reads for one row.
     pub(super) fn join(
-        waiting: Option<FetchedRows>,
-        received: FetchedRows,
-    ) -> JoinedReads<FetchedRows> {
-        let mut received = received;
-        if let (FetchedRows::One(whole), Some(FetchedRows::One(before))) = (&mut received, waiting)
+        waiting: Option<Box<FetchedRows>>,
+        mut received: Box<FetchedRows>,
+    ) -> JoinedReads<Box<FetchedRows>> {
+        if let (FetchedRows::One(whole), Some(before)) = (&mut *received, waiting)
+            && let FetchedRows::One(before) = *before
         {
             whole.add(before);
         }
-        match &received {
+        match &*received {
             FetchedRows::One(found) if !found.is_whole() => JoinedReads::Part(received),
             _ => JoinedReads::Whole(received),
         }

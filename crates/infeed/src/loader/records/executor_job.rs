@@ -17,7 +17,8 @@ use infeed_core::exec::{
 
 impl Job for RecordJob {
     type Read = RecordRead;
-    type FetchedData = FetchedRows;
+    // Boxed, so that the tree of fetched records, which a lock guards, has few cache lines.
+    type FetchedData = Box<FetchedRows>;
     type InFlight = OpenBatch;
     type Row = BatchRow;
     type RowOutput = FilledRows;
@@ -49,20 +50,22 @@ impl Job for RecordJob {
         &self,
         request: RecordRead,
         gate: MemoryReservation<'_>,
-    ) -> Vec<(Sequence, FetchedRows)> {
-        self.read_records(request, gate)
+    ) -> Vec<(Sequence, Box<FetchedRows>)> {
+        let rows = self.read_records(request, gate).into_iter();
+        rows.map(|(sequence, fetched)| (sequence, Box::new(fetched)))
+            .collect()
     }
 
     fn join(
         &self,
-        waiting: Option<FetchedRows>,
-        received: FetchedRows,
-    ) -> JoinedReads<FetchedRows> {
+        waiting: Option<Box<FetchedRows>>,
+        received: Box<FetchedRows>,
+    ) -> JoinedReads<Box<FetchedRows>> {
         FetchedRows::join(waiting, received)
     }
 
-    fn is_expensive(&self, fetched: &FetchedRows) -> bool {
-        let FetchedRows::One(fetched) = fetched else {
+    fn is_expensive(&self, fetched: &Box<FetchedRows>) -> bool {
+        let FetchedRows::One(fetched) = &**fetched else {
             return false;
         };
         let partners = fetched.partners.iter().map(|(_, content)| content);
@@ -94,11 +97,11 @@ impl Job for RecordJob {
     fn fill(
         &self,
         sequence: Sequence,
-        fetched: FetchedRows,
+        fetched: Box<FetchedRows>,
         row: &mut BatchRow,
         worker: &mut WorkerScratch<'_>,
     ) -> FillOutcome<RecordJob> {
-        match fetched {
+        match *fetched {
             FetchedRows::One(fetched) => self.fill_row(sequence, fetched, row, worker),
             FetchedRows::Run(records) => self.fill_run(sequence, &records, row, worker),
         }
@@ -125,11 +128,13 @@ mod tests {
     #[test]
     fn record_handles_fit_into_the_bytes_counted_per_group() {
         let found = size_of::<(usize, RecordResult)>();
-        let fetched = size_of::<(Sequence, FetchedRows)>();
+        let handle = size_of::<(Sequence, Box<FetchedRows>)>();
+        let fetched = size_of::<FetchedRows>();
 
-        // A table of results, up to half empty; fetched records in a list, and in a tree whose
-        // nodes are up to half empty, into which they are inserted at once.
-        let most = 2 * found + fetched + fetched;
+        // A table of results, up to half empty; fetched records in a list and in boxes; the boxes in
+        // a list, and in a tree whose nodes are up to half empty, into which they are inserted at
+        // once.
+        let most = 2 * found + 2 * fetched + 3 * handle;
 
         assert!(
             most as u64 <= handle_bytes(1, 0),

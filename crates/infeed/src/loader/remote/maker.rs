@@ -60,7 +60,7 @@ pub struct UnassembledRows {
 
 impl Job for RowsJob {
     type Read = RecordRead;
-    type FetchedData = FetchedRows;
+    type FetchedData = Box<FetchedRows>;
     type InFlight = OpenBatch;
     type Row = BatchRow;
     type RowOutput = FilledRows;
@@ -86,19 +86,23 @@ impl Job for RowsJob {
         }))
     }
 
-    fn read(&self, read: RecordRead, gate: MemoryReservation<'_>) -> Vec<(Sequence, FetchedRows)> {
+    fn read(
+        &self,
+        read: RecordRead,
+        gate: MemoryReservation<'_>,
+    ) -> Vec<(Sequence, Box<FetchedRows>)> {
         self.0.read(read, gate)
     }
 
     fn join(
         &self,
-        waiting: Option<FetchedRows>,
-        received: FetchedRows,
-    ) -> JoinedReads<FetchedRows> {
+        waiting: Option<Box<FetchedRows>>,
+        received: Box<FetchedRows>,
+    ) -> JoinedReads<Box<FetchedRows>> {
         self.0.join(waiting, received)
     }
 
-    fn is_expensive(&self, fetched: &FetchedRows) -> bool {
+    fn is_expensive(&self, fetched: &Box<FetchedRows>) -> bool {
         self.0.is_expensive(fetched)
     }
 
@@ -113,7 +117,7 @@ impl Job for RowsJob {
     fn fill(
         &self,
         sequence: Sequence,
-        fetched: FetchedRows,
+        fetched: Box<FetchedRows>,
         row: &mut BatchRow,
         worker: &mut WorkerScratch<'_>,
     ) -> FillOutcome<RowsJob> {
