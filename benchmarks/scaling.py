@@ -17,6 +17,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from statistics import median
@@ -44,7 +45,10 @@ def pipeline(args: argparse.Namespace) -> Any:
     from infeed import sources
 
     if args.one == "photos":
-        return infeed.Pipeline.from_toml(classification(args.photos, drop_last=True))
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(classification(args.photos, drop_last=True))
+            file.flush()
+            return infeed.Pipeline.load(file.name)
     shape = {"pixels": (4000, 224, 224, 3), "rows": (4_000_000, 64)}[args.one]
     values = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     source = sources.Memory(value=values)

@@ -19,8 +19,8 @@ const READ_BYTES: usize = 4 << 20;
 /// Maximum number of records per read, so that the first batch does not wait for many.
 const READ_RECORDS: usize = 64;
 
-/// Number of records whose pages are touched at a time where records have no handles. Reading the
-/// clock takes as long as copying a small record.
+/// Number of fields of records whose pages are touched at a time where records have no handles.
+/// Reading the clock takes as long as copying a small record.
 const TOUCHED: usize = 64;
 
 /// Plans reads of several records that are in memory or mapped; `record_bytes` is their average
@@ -87,37 +87,74 @@ pub fn load_pages(rows: &dyn ResidentRows, records: &[u64], fields: usize) {
     if !rows.is_mapped() {
         return;
     }
-    let each = |records: &[u64], visit: &mut dyn FnMut(&[u8])| {
-        for &record in records {
-            for field in 0..fields {
-                if let Some(bytes) = rows.stored_bytes(record, field) {
-                    visit(bytes);
-                }
-            }
-        }
-    };
-    let mut pages = PageToucher::new(records.len(), records.len().div_ceil(TOUCHED));
+    // Found before the clock is read: to find small records takes longer than to touch their pages.
+    let found = on_new_pages(rows, records, fields);
+    let mut pages = PageToucher::new(records.len(), found.len().div_ceil(TOUCHED));
+    let request = |found: &[&[u8]]| found.iter().for_each(|bytes| will_need(bytes));
     if pages.requests_first() {
-        each(records, &mut |bytes| will_need(bytes));
+        request(&found);
     }
-    let mut rest = records;
+    let mut rest = &found[..];
     while !rest.is_empty() {
         let (part, later) = rest.split_at(rest.len().min(TOUCHED));
-        let is_slow = pages.touch(|| {
-            // Neighbouring records share pages.
-            let (mut touched, mut known) = (0, usize::MAX);
-            each(part, &mut |bytes| {
-                let (first, last) = pages_of(bytes);
-                if first != last || last != known {
-                    touched += touch_pages(bytes);
-                }
-                known = last;
-            });
-            touched.max(1)
-        });
-        if is_slow {
-            each(later, &mut |bytes| will_need(bytes));
+        let touch = || part.iter().map(|bytes| touch_pages(bytes)).sum::<usize>();
+        if pages.touch(|| touch().max(1)) {
+            request(later);
         }
         rest = later;
+    }
+}
+
+/// Returns the bytes of the first `fields` fields of records, without those on the last page of the
+/// same field of the record before.
+fn on_new_pages<'a>(rows: &'a dyn ResidentRows, records: &[u64], fields: usize) -> Vec<&'a [u8]> {
+    let mut found = Vec::with_capacity(records.len());
+    for field in 0..fields {
+        let mut known = usize::MAX;
+        for &record in records {
+            let Some(bytes) = rows.stored_bytes(record, field) else {
+                continue;
+            };
+            let (first, last) = pages_of(bytes);
+            if first != last || last != known {
+                found.push(bytes);
+            }
+            known = last;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records of 64 bytes in two fields, one after the other.
+    struct Columns(Vec<u8>);
+
+    const RECORDS: u64 = 256;
+
+    impl ResidentRows for Columns {
+        fn stored_bytes(&self, record: u64, field: usize) -> Option<&[u8]> {
+            let begin = (field as u64 * RECORDS + record) as usize * 64;
+            self.0.get(begin..begin + 64)
+        }
+
+        fn is_mapped(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn neighbouring_records_on_a_page_are_touched_once() {
+        let columns = Columns(vec![0; 2 * 64 * RECORDS as usize]);
+        let in_order: Vec<u64> = (0..RECORDS).collect();
+        let apart = [3, 250, 4, RECORDS * 2];
+
+        let found = on_new_pages(&columns, &in_order, 2);
+
+        // Each field has 4 pages, and begins and ends in the middle of one.
+        assert!((8..=10).contains(&found.len()), "{}", found.len());
+        assert_eq!(on_new_pages(&columns, &apart, 1).len(), 3);
     }
 }
