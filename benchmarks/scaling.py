@@ -34,7 +34,8 @@ WORKLOADS = {
 }
 # Rate per worker below which more workers no longer pay, relative to one worker.
 BENDS = 0.9
-# Share of the workers' time in a wait, or growth of processor time, that explains it.
+# Share of the workers' time in a wait, growth of processor time, or free share of the
+# cores, that explains it.
 CAUSES = 0.1
 
 
@@ -108,12 +109,14 @@ def measure(workload: str, workers: int, args: argparse.Namespace) -> dict[str, 
 
 def cause(now: dict[str, float], alone: dict[str, float]) -> str:
     """Returns what ends the growth, from the figures of one worker and of several."""
+    if now["cpu_us"] >= (1 + CAUSES) * alone["cpu_us"]:
+        return "a sample takes more processor time: shared caches, memory or cores"
+    if now["cpu_us"] * now["rate"] / 1e6 >= (1 - CAUSES) * machine.cores():
+        return "all cores are busy: I/O threads and the consumer run on them too"
     if now["blocked"] >= CAUSES:
         return "workers wait for the consumer"
     if now["bytes"] >= CAUSES:
         return "workers wait for bytes"
-    if now["cpu_us"] >= (1 + CAUSES) * alone["cpu_us"]:
-        return "a sample takes more processor time: shared caches, memory or cores"
     return "waits for locks, or for cores that other programs use"
 
 
@@ -132,10 +135,19 @@ def table(workload: str, found: dict[int, dict[str, float]]) -> list[str]:
         if share < BENDS and bend is None:
             bend = f"Bends at {workers} workers: {cause(now, alone)}."
         waits = [f"{now[name]:.0%}" for name in ("bytes", "blocked", "consumer")]
-        cells = [f"{now['rate']:,.0f}", f"{share:.2f}", f"{now['cpu_us']:.3g} us"]
-        cells = [str(workers), *cells, *waits, f"{now['faults']:.2g}"]
+        cells = [
+            f"{now['rate']:,.0f}",
+            f"{share:.2f}",
+            f"{significant(now['cpu_us'])} us",
+        ]
+        cells = [str(workers), *cells, *waits, f"{now['faults']:.1f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, "", bend or f"Does not bend up to {max(found)} workers.", ""]
+
+
+def significant(value: float) -> str:
+    """Returns a number with three significant digits, without an exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def main() -> int:
