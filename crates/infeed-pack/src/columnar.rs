@@ -324,6 +324,9 @@ struct PendingBatch {
 pub(super) struct BatchLimits {
     /// Minimum number of records, unless they have `most_bytes`.
     pub(super) least_records: usize,
+    /// Number of records at which a batch is written if it has `least_bytes`.
+    pub(super) usual_records: usize,
+    pub(super) least_bytes: u64,
     pub(super) most_records: usize,
     /// Bytes at which a batch is written if it has `least_records`.
     pub(super) bytes: u64,
@@ -335,6 +338,7 @@ impl PendingBatch {
     fn add(&mut self, made: PackedRecord, limits: &BatchLimits) -> Option<Vec<PackedRecord>> {
         let (count, bytes) = (self.records.len(), self.bytes.saturating_add(made.bytes()));
         let full = count >= limits.most_records
+            || (count >= limits.usual_records && self.bytes >= limits.least_bytes)
             || (count >= limits.least_records && bytes > limits.bytes)
             || (count > 0 && bytes > limits.most_bytes);
         let before = full.then(|| self.take());
@@ -355,5 +359,48 @@ pub(super) fn io_error(error: ArrowError) -> std::io::Error {
     match error {
         ArrowError::IoError(_, error) => error,
         other => std::io::Error::other(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::product::Product;
+
+    /// Number of records in each batch that is written while `count` records are added.
+    fn batch_sizes(limits: &BatchLimits, record_bytes: usize, count: usize) -> Vec<usize> {
+        let mut waiting = PendingBatch::default();
+        let record = |number| PackedRecord {
+            record: number as u64,
+            file: None,
+            products: vec![Product {
+                bytes: vec![0; record_bytes].into(),
+                shape: None,
+            }],
+            bytes_in: record_bytes as u64,
+        };
+        let added = (0..count).map(record);
+        added
+            .filter_map(|record| waiting.add(record, limits))
+            .map(|batch| batch.len())
+            .collect()
+    }
+
+    #[test]
+    fn batches_of_small_records_have_more_of_them() {
+        let limits = BatchLimits {
+            least_records: 4,
+            usual_records: 16,
+            least_bytes: 1000,
+            most_records: 100,
+            bytes: 4000,
+            most_bytes: 8000,
+        };
+
+        assert_eq!(batch_sizes(&limits, 1, 250), [100, 100]);
+        assert_eq!(batch_sizes(&limits, 20, 101), [50, 50]);
+        assert_eq!(batch_sizes(&limits, 100, 33), [16, 16]);
+        assert_eq!(batch_sizes(&limits, 800, 11), [5, 5]);
+        assert_eq!(batch_sizes(&limits, 3000, 5), [2, 2]);
     }
 }

@@ -19,10 +19,13 @@ use infeed_core::error::Error;
 
 const ALIGNMENT: usize = 64;
 
-/// A batch has 64 to 256 records, or fewer if they are very large.
+/// A batch has 64 to 256 records, fewer if they are very large, and more if they are small. Readers
+/// look a record up in its batch, so small batches of small records would be slow to read.
 const LIMITS: BatchLimits = BatchLimits {
     least_records: 64,
-    most_records: 256,
+    usual_records: 256,
+    least_bytes: 1 << 20,
+    most_records: 1 << 14,
     bytes: 16 << 20,
     most_bytes: 64 << 20,
 };

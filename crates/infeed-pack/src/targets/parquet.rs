@@ -31,6 +31,8 @@ const KEY: &str = "huggingface";
 /// Limits of a row group.
 const LIMITS: BatchLimits = BatchLimits {
     least_records: 1,
+    usual_records: 1000,
+    least_bytes: 0,
     most_records: 1000,
     bytes: 32 << 20,
     most_bytes: 32 << 20,
